@@ -1,7 +1,7 @@
 """Small durable streams, and a service that shows them, for tests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def begun(folder: Path, ticks: int, name: str = "shop", **more: Any) -> DurableS
 
 
 @contextmanager
-def asking(places: list[Path], **more: Any) -> Iterator[httpx.Client]:
+def asking(places: Sequence[Path | str], **more: Any) -> Iterator[httpx.Client]:
     """A client of a service over some stores."""
     with serving(viewer_app(places, **more)) as address, httpx.Client(base_url=address, timeout=20) as client:
         yield client
