@@ -27,14 +27,14 @@ EXPLAINED = HERE / "survivors.txt"
 TESTS = [
     "tests/test_pinned_*.py",
     "tests/ledger",
-    *(f"tests/faults/test_{name}.py" for name in ("simulator", "attacks_on_lives", "attacks_on_recovery", "identity")),
+    *(f"tests/faults/test_{name}.py" for name in ("seeds", "attacks_on_lives", "attacks_on_recovery", "identity")),
     *(f"tests/{folder}" for folder in FOLDERS if folder not in ("durable", "ledger")),
     *(f"tests/audit/test_{name}.py" for name in ("lone_keys", "shown_numbers", "promises")),
     *("tests/test_contract.py", "tests/faults/test_st*.py"),
 ]
 """Where tests are that reach the nine folders."""
 
-SHORT = 4.0
+SHORT = 3.0
 """Seconds of CPU while traced: of the tests that reach a place, so many are run as fit."""
 
 
