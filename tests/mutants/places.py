@@ -37,7 +37,7 @@ ACCURACY = (
 PACE = ("wait", "lacking", "_is_due")
 """Parts of names of functions and classes that carry no promise about privacy."""
 
-PASSING = ("reach", "wait", "wait_for", "notify_all", "join", "close", "end", "add_note")
+PASSING = ("reach", "wait", "sleep", "wait_for", "notify_all", "join", "close", "end", "add_note")
 """Names of steps that change when something happens, and not what."""
 
 STRICTNESS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
