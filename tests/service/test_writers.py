@@ -97,6 +97,7 @@ def test_counted_late_and_repeated_events_get_the_same_answer(client: httpx.Clie
         (arrow(pl.DataFrame({"a": ["x" * 9000] * 10_000}, {"a": pl.Categorical})), ARROW, None),
         (arrow(pl.DataFrame({"a": [1] * 10_001})), ARROW, None),
     ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_body_that_is_not_what_it_says_is_refused_whole(body: bytes, kind: str, packed: str | None) -> None:
     begin = time.process_time()
