@@ -151,7 +151,7 @@ def test_the_head_says_promise_unit_and_ticks() -> None:
     assert lines[2].startswith("It has 366 ticks, each of 1d, from 2025-12-31T23:00:00Z (UTC) on")
     assert "by the clocks of Europe/Berlin." in lines[2]
     assert str(plan) == render_plan(plan.to_dict())
-    assert plan._repr_html_().startswith("<pre>Stream s: ")
+    assert plan._repr_html_().startswith("<p>Stream s: ")
 
 
 @pytest.mark.parametrize(("epsilon", "words"), [(0.7636, " (of a budget of epsilon 1)"), (0.995, "")])
