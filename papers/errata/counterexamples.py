@@ -110,6 +110,8 @@ def conditioned_constants(epsilon: float = 1.0, delta: float = 0.01) -> tuple[fl
 def unknown_top_as_printed(candidates: int, delta: float) -> float:
     """CR Theorem 3, case 4, k = 1: kbar labels of count 1 that one event brings; the claim is 2 delta.
 
+    At the offset (tau / 2) ln(1 / delta) that is needed. The printed one is twice that and hides it.
+
     >>> round(1e3 * unknown_top_as_printed(5, 1e-3), 2)
     4.98
     """

@@ -15,9 +15,10 @@ if it was met. This is peeling on labels and threshold, which stops at the thres
 Corrected here:
 
 * The paper's threshold has ln(m / delta) and a bad mass of delta / (1 + delta). Ours is lower and makes it delta.
-* Lemmas 5.6, 5.7, 7.3 and C.3 are false for k >= 2: conditioned on "no bad label" an early threshold is favoured. The
-  theorem is true by the lemma of the bad mass (docs/privacy.md, 'Unknown labels'): the comparison mechanism is the
-  same peeling on renamed labels, as in `known_and_unknown`; leaving out a competitor only makes good answers likelier.
+* Lemmas 5.6, 7.3, C.3 and Corollary C.1 are false for k >= 2: conditioned on "no bad label" an early threshold is
+  favoured. The theorem is true by the lemma of the bad mass (docs/privacy.md, 'Unknown labels'): the comparison
+  mechanism is the same peeling on renamed labels, as in `known_and_unknown`; leaving out a competitor only makes good
+  answers likelier.
 * The domain is "rank <= k_bar and count > 0". With labels of count 0 left out, the number of labels in the universe
   must not lower m: k_bar = max_keys_per_user = 2 of 3 labels gives 1.98 delta.
 * A step costs epsilon^2 / 8 in zCDP, not epsilon^2 / 2, and delta is booked once, not twice.

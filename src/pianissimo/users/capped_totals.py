@@ -6,7 +6,7 @@ Dong, Luo and Yi, "Continual observation under user-level differential privacy",
 user adds, however it is spread over ticks, so its error grows with the number of ticks alone. Values are whole steps of
 a public grid, each rounded by itself.
 
-*Different values:* the same section, with the price of a move that Theorem IV.3 lacks. Repeats of a value by the same
+*Different values:* the same section, with the exact price of a move. Repeats of a value by the same
 user are dropped, and of her different values the first so many are kept. What is counted is the number of values that
 somebody's kept values hold, each at the tick where it first appears. Without a user each of her values may disappear,
 or appear later because somebody else gives it then: one unit leaves a tick and one may enter another.
