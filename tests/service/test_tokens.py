@@ -100,6 +100,21 @@ def test_a_revoked_token_opens_nothing_within_a_second(client: httpx.Client, tok
         tokens.revoke(grant.id)
 
 
+def test_a_revoked_token_is_sent_nothing_more(client: httpx.Client, tokens: TokenFile) -> None:
+    """Who waits for the next release is let go, and not only kept from asking again."""
+    token, grant = tokens.add("viewer", streams=["shop"])
+    until(client, "/v1/streams", bearer(token), 200)
+    headers = bearer(token) | {"Accept": "text/event-stream"}
+    with client.stream("GET", "/v1/streams/shop/releases?after=0", headers=headers, timeout=10) as live:
+        pieces = live.iter_raw()
+        assert b"retry" in next(pieces)
+        tokens.revoke(grant.id)
+        begin = time.monotonic()
+        rest = b"".join(pieces)  # ends only where the service ends it
+        assert time.monotonic() - begin < 3
+    assert b": still here" not in rest
+
+
 def test_a_token_ends(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens")
     token, grant = file.add("viewer", until="2h")

@@ -5,12 +5,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from pianissimo.errors import ParameterError
 from pianissimo.service.shelf import Shelf
-from pianissimo.service.tokens import KnownTokens, TokenFile
+from pianissimo.service.tokens import Grant, KnownTokens, TokenFile
 
 EVERY = 0.25
 """Seconds between two looks at the stores and at the tokens: at the same moments, whatever is there."""
@@ -104,6 +105,14 @@ class Library:
                 self.bell.ring()
 
     def _look(self) -> bool:
+        before = self.known
         if self._tokens is not None:
             self.known = self._tokens.look()
-        return sum(shelf.look() for shelf in self.shelves.values()) > 0
+        # Who is sent releases as they come is looked at again where the tokens are others.
+        return sum(shelf.look() for shelf in self.shelves.values()) > 0 or self.known is not before
+
+    def lets_in(self, grant: Grant | None) -> bool:
+        """Whether what let somebody in holds still; None is for what everybody may see."""
+        if grant is None:
+            return True
+        return self.known.grants.get(grant.digest) == grant and grant.is_valid(datetime.now(UTC))

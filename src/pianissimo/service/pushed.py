@@ -1,6 +1,7 @@
 """Releases pushed to whoever waits for them: server-sent events, which go on after a break where they were.
 
 Nobody has a queue of their own: a reader is a tick and a connection, and who reads slowly is sent less, then nothing.
+Whose token is revoked or has ended is sent nothing more.
 """
 
 import asyncio
@@ -34,13 +35,16 @@ class PushedReleases(Response):
         self.headers["x-accel-buffering"] = "no"
         del self.headers["content-length"]
 
-    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        grant = scope.get("state", {}).get("grant")
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.ensure_future(_gone(receive))
         try:
             await self._push(b"retry: 1000\n\n", send)
             while not (gone.done() or self._library.is_closing):
                 ring = self._library.bell.next_ring()
+                if not self._library.lets_in(grant):
+                    break
                 await self._push_new(send)
                 if self._library.is_closing:
                     break
