@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from pianissimo.cli.main import cli
 from pianissimo.durable import retention as retaining
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import ring_of
 from pianissimo.durable.place import wire
 from pianissimo.durable.records import Removal
 from pianissimo.durable.recover import accept_rollback
@@ -38,6 +40,7 @@ from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import StreamCheck, read_status, seen_releases, stored_request, verify, verify_folder
 from pianissimo.io.sources.source_records import RefusedFile
+from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
 from pianissimo.stream.spec import load_spec
 
@@ -175,6 +178,29 @@ def test_rows_that_somebody_else_deleted_are_told_from_what_retention_removed(sh
             with pytest.raises(DamageError):
                 shortened.open(out=None)
     assert verified(shortened).removed == 30
+
+
+def test_whoever_has_an_older_secret_forges_no_removal(folder: Path) -> None:
+    """Noise is bound to the digests that are left, so that they are of the secrets of their ticks."""
+    old, new = (Secret(bytes([number] * 32)) for number in (1, 2))
+    stream = Stream("s", budget=Budget(4, 1e-6), horizon=2000, queries=[Count("n")], history=2)
+    with open_stream(stream, folder / "state", secret=old, retention=72) as live:
+        live.tick([{}])
+        live.rotate_secret(new)
+        for _ in range(92):
+            live.tick([{}])
+        found = live._store.removal(live._record.incarnation, live._ring)
+    assert found is not None
+    assert (found.first, found.tick) == (1, 18)
+    assert verify(stored_request(folder / "state"), folder / "state", secret=new).removed == 18
+    # That of one tick is another: nothing that is stored is bound to it.
+    forged = replace(found, macs=found.macs[:96] + bytes(32) + found.macs[128:]).signed(ring_of(old).keys[0])
+    with closing(apsw.Connection(str(folder / "state" / "state.db"))) as connection:
+        connection.execute("DROP TRIGGER removals_stays_update")
+        connection.execute("UPDATE removals SET macs = ?, mac = ?", (forged.macs, forged.mac))
+    for do in (verify, lambda _, state, secret: open_stream(stream, state, secret=secret)):
+        with pytest.raises(DamageError, match="the removal of ticks 1 to 18"):
+            do(stored_request(folder / "state"), folder / "state", secret=new)
 
 
 def test_a_store_that_never_had_retention_must_have_all_its_ticks(home: Home) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pianissimo import Budget, Count, ParameterError, SpecError, Stream
 from pianissimo.durable.durable_stream import DurableStream, open_stream
+from pianissimo.durable.slots import PublicSlots
 from pianissimo.stream.spec import load_spec
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,6 +76,27 @@ def test_a_late_tick_waits_for_the_next_slot(opened: Callable[..., DurableStream
         clock.seconds = 23.0
         live.publish_due()
         assert live.visible_tick == 1
+
+
+def test_a_thread_that_looks_in_between_shows_no_tick_of_a_group_before_its_slot(
+    opened: Callable[..., DurableStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, sound = Hand(), PublicSlots.is_ready
+    with opened(clock) as live:
+        clock.seconds = 53.2
+
+        def looked_at(slots: PublicSlots, tick: int) -> None:
+            live.publish_due()
+            sound(slots, tick)
+
+        monkeypatch.setattr(PublicSlots, "is_ready", looked_at)
+        live.hold()
+        live.hold()
+        live.tick([{}])
+        assert (live.tick_number, live.visible_tick) == (3, 0)
+        clock.seconds = 63.0
+        live.publish()
+        assert live.visible_tick == 3
 
 
 def test_when_it_is_shown_does_not_depend_on_how_long_it_was_counted(tmp_path: Path) -> None:

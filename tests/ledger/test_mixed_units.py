@@ -276,6 +276,24 @@ def test_streams_tables_sketches_and_lists_are_all_asked_whom_they_hide(tmp_path
             "user within 1 day, 0:00:00 from 06:00 on, Europe/Berlin",
         ),
         (
+            pp.user("who", within="1d", starts="06:00"),
+            {"tick": "15m", "origin": "2026-01-02", "time_zone": "Europe/Berlin"},
+            "user within 1 day, 0:00:00 from 06:00 on, Europe/Berlin",
+        ),
+        # No tick begins at six: periods begin with the next one, half an hour or hours later.
+        (
+            pp.user("who", within="1d", starts="06:00"),
+            {"tick": "1h", "origin": "2026-01-01T00:30", "time_zone": "Europe/Berlin"},
+            "user within 1 day, 0:00:00 from 06:00 on, Europe/Berlin, in ticks of 1:00:00, one from "
+            "2025-12-31T23:30:00Z on",
+        ),
+        (
+            pp.user("who", within="1d", starts="06:00"),
+            {"tick": "5h", "origin": "2026-01-01", "time_zone": "Europe/Berlin"},
+            "user within 1 day, 0:00:00 from 06:00 on, Europe/Berlin, in ticks of 5:00:00, one from "
+            "2025-12-31T23:00:00Z on",
+        ),
+        (
             pp.user("who", within=7),
             {"tick": "1d", "origin": "2026-01-01", "time_zone": "Europe/Berlin"},
             "user within 7 ticks of 1 day, 0:00:00, Europe/Berlin, one from 2025-12-31T23:00:00Z on",

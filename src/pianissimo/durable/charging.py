@@ -39,7 +39,7 @@ from pianissimo.noise import Secret
 from pianissimo.storage.connection import is_server, shown_place
 from pianissimo.storage.files import check_key_path
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.calendar import iso
+from pianissimo.stream.calendar import CalendarPeriods, iso
 from pianissimo.unit import User
 
 _LIFE = "life "
@@ -121,7 +121,10 @@ def hides_of(plan: StreamPlan) -> str:
         return (unit.unit if isinstance(unit, User) else unit).value
     calendar = plan.calendar
     if calendar is not None and isinstance(unit.starts, str):
-        return f"{WITHIN}{unit.within} from {unit.starts} on, {calendar.time_zone}"
+        told = f"{WITHIN}{unit.within} from {unit.starts} on, {calendar.time_zone}"
+        if CalendarPeriods.of(calendar, unit.within, unit.starts, 1).begin_with_ticks:
+            return told
+        return f"{told}, in ticks of {plan.tick}, one from {iso(calendar.start(1))} on"
     ticks, first = unit.period(plan.tick) or 1, unit.starts if isinstance(unit.starts, int) else 1
     if calendar is None:
         return f"{WITHIN}{ticks} ticks" if plan.tick is None else f"{WITHIN}{ticks} ticks of {plan.tick}"

@@ -283,7 +283,7 @@ class Journal:
         rows = self._select(_REMOVAL, "removals", f"WHERE incarnation = ? AND {rest} LIMIT 1", [incarnation, *values])
         found = _read(Removal, rows[0]) if rows else None
         if found is not None:
-            found.check(ring.keys[0])
+            found.check(ring.epoch(ring.number_at(found.tick)))
         return None if found is None or (of is not None and of < found.first) else found
 
     def removed_tick(self, incarnation: bytes) -> int | None:

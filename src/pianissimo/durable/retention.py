@@ -61,7 +61,8 @@ def remove_ticks(store: Journal, life: ShownLife, lease: int, first: int, last: 
         if len(seals) != last - first + 1:
             raise DamageError(f"ticks {first} to {last} must be sealed, got others; run verify")
         removal = Removal(incarnation=record.incarnation, tick=last, first=first, macs=b"".join(seals))
-        store.remove(removal.signed(ring.keys[0]))
+        # Of the newest secret among theirs: whoever has an older one forges no digest that noise is bound to.
+        store.remove(removal.signed(ring.epoch(ring.number_at(last))))
         reach("remove.commit")
 
 

@@ -39,7 +39,7 @@ class PublicSlots:
         # What was ready before this start is as good as ready since it.
         while moment is not None and found < min(last, slot) and self._ready.get(found + 1, self._begun) <= moment:
             found += 1
-        for tick in [each for each in self._ready if each <= found]:
+        for tick in [each for each in list(self._ready) if each <= found]:
             del self._ready[tick]
         return found
 

@@ -518,11 +518,12 @@ class StoredTicks:
                 f"tick {opened.last.tick} is sealed and not released yet: {error}; call finish(), "
                 "and do not give its events again"
             ) from error
-        self._tick = opened.last.tick
-        self._open_ticks = None
         if self._slots is not None:
+            # Before the thread that publishes may look at them: else they would be as good as ready since the start.
             for each in opened.ticks:
                 self._slots.is_ready(each.seal.tick)
+        self._tick = opened.last.tick
+        self._open_ticks = None
         if self._options.publish_at_once:
             self._publish_released()
         return [each.release for each in opened.ticks if each.release is not None]

@@ -154,6 +154,9 @@ _MONDAY = date(1970, 1, 5).toordinal()
 _FAR = 12 * 366
 """The longest of so many periods is looked for where there is no end: what the calendar does comes again by then."""
 
+_LEAP_YEARS = timedelta(days=5 * 366)
+"""Summer time and a leap day lie in so long a time."""
+
 
 @identified("calendar-periods")
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,18 @@ class CalendarPeriods:
         first, after = (self.calendar.tick_at(self._boundary(each) - 1) + 1 for each in (place, place + 1))
         first += (tick - first) // self.longest * self.longest
         return first, min(after - 1, first + self.longest - 1)
+
+    @property
+    def begin_with_ticks(self) -> bool:
+        """Whether each begins when a tick does. If not, it begins with the next tick, and so depends on the ticks."""
+        place, last = self._place(1), self.calendar.microsecond(1) + _LEAP_YEARS // MICROSECOND
+        while True:
+            place += 1
+            begin = self._boundary(place)
+            if self.calendar.microsecond(self.calendar.tick_at(begin)) != begin:
+                return False
+            if begin > last:
+                return True
 
     @property
     def _of_day(self) -> timedelta:
