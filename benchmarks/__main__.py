@@ -3,7 +3,6 @@
 import sys
 
 from benchmarks import (
-    backfill,
     batches,
     cores,
     durable,
@@ -48,7 +47,6 @@ def main() -> int:
         sketches,
         durable,
         cores,
-        backfill,
         long_runs,
         kafka,
         service,

@@ -38,6 +38,7 @@ CORE_USERS = {
     "names.py",
     "monitors/race_monitor.py",
     "noise/keyed.py",
+    "noise/plan.py",
     "noise/laws.py",
     "noise/recent.py",
     "noise/running.py",

@@ -7,7 +7,6 @@ from pianissimo.durable import failpoints
 
 POINTS = (
     "absorb.read",
-    "absorb.held",
     "intend.before_commit",
     "intend.commit",
     "intend.after_commit",

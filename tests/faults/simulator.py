@@ -8,7 +8,7 @@ At the end everything that was ever shown is compared with the source.
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -105,15 +105,14 @@ class SimulatedWitness(Witness):
     def lines(self, ring: KeyRing) -> list[Testimony]:
         return self.written[::-1]
 
-    def append(self, testimonies: Sequence[Testimony], ring: KeyRing, *, kept: int | None = None) -> None:
+    def append(self, testimony: Testimony, ring: KeyRing, *, kept: int | None = None) -> None:
         failpoints.reach("witness.before_append")
         seen = self._furthest()
-        for line in testimonies:
-            if not line.begins and seen is not None and seen.tick >= line.tick and seen.mac != line.mac:
-                raise RollbackError("another has gone further")
+        if not testimony.begins and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:
+            raise RollbackError("another has gone further")
         failpoints.reach("witness.append")
         failpoints.reach("witness.sync")
-        self.written += testimonies
+        self.written.append(testimony)
         failpoints.reach("witness.after_sync")
 
     def check(self) -> None:
@@ -366,38 +365,27 @@ class Simulation:
         accept_rollback(request(), self._wiring())
 
     def _tick(self, live: DurableStream) -> None:
-        """One tick, or several that are sealed together."""
-        first = live.tick_number + 1
-        end = 0 if live.position is None else live.position["read"]
-        last = self.chance.choice((first, min(self.ticks, live.last_together)))
-        for tick in range(first, last):
-            batch, end = self._arrived(end)
-            live.add(batch)
-            live.hold(position={"read": end})
-            self.log.append(f"hold {tick} to {end}")
-        batch, end = self._arrived(end)
-        self.book.clear()
-        try:
-            release = live.tick(batch, position={"read": end})
-        except PendingError:
-            self.log.append(f"pending {last}")
-            self.disk.capacity = None
-            release = live.finish()
-        for tick in range(first, last + 1):
-            self._check_noise(live, tick)
-            self.acknowledged[tick] = live.payload(tick)
-        self.log.append(f"ticks {first} to {last} to {end}")
-        if release.tick != last:
-            raise self.violation("the tick that was asked for must be released")
-
-    def _arrived(self, start: int) -> tuple[list[dict[str, str]], int]:
-        """The events of a tick, and where they end: a tick that is read again may have others."""
+        tick = live.tick_number + 1
+        start = 0 if live.position is None else live.position["read"]
         failpoints.reach("absorb.read")
+        # Events may have come meanwhile: a tick that is read again has other ones.
         arrived = self.chance.randint(0, 4)
         while len(self.source) < start + arrived:
             self.source.append(self.chance.choice(LABELS))
         end = start + arrived
-        return [{"label": label} for label in self.source[start:end]], end
+        batch = [{"label": label} for label in self.source[start:end]]
+        self.book.clear()
+        try:
+            release = live.tick(batch, position={"read": end})
+        except PendingError:
+            self.log.append(f"pending {tick}")
+            self.disk.capacity = None
+            release = live.finish()
+        self._check_noise(live, tick)
+        self.acknowledged[tick] = live.payload(tick)
+        self.log.append(f"tick {tick} to {end}")
+        if release.tick != tick:
+            raise self.violation("the tick that was asked for must be released")
 
     def _check_noise(self, live: DurableStream, tick: int) -> None:
         """I6: what is drawn at a tick is never drawn again for other data."""

@@ -618,7 +618,8 @@ def test_a_file_of_other_tables_is_refused(tmp_path: Path) -> None:
         "stream must be a table, got 1",
         "source must be a table, got 2",
         "queries must hold at least one table such as [queries.purchases], got {}",
-        "streams must be one of the fields 'stream', 'source', 'sinks', 'ledger', 'queries', got 'streams'; "
+        "streams must be one of the fields 'stream', 'source', 'sinks', 'ledger', 'run', 'publish', 'queries', "
+        "got 'streams'; "
         "did you mean 'stream'?",
     ]
     assert messages(tmp_path, PHARMACY.split("[queries")[0] + "[queries]\nn = 3") == [

@@ -62,15 +62,12 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def __post_init__(self) -> None:
         if self.start is not None:
-            told = {name: (self.start, self.end, self.since.get(name, self.start)) for name in self.tables}
-            object.__setattr__(self, "tables", TimedTables(self.tables, told))
-
-    @property
-    def bare_tables(self) -> dict[str, pl.DataFrame]:
-        """The tables without the columns of times."""
-        if isinstance(self.tables, TimedTables):
-            return self.tables.bare
-        return {name: bare(table) for name, table in self.tables.items()}
+            timed = {}
+            for name, table in self.tables.items():
+                moments = dict(zip(TIMES, (self.start, self.end, self.since.get(name, self.start)), strict=True))
+                columns = [pl.lit(moment, dtype=MOMENT).alias(word) for word, moment in moments.items()]
+                timed[name] = bare(table).with_columns(columns)
+            object.__setattr__(self, "tables", timed)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -126,7 +123,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        tables = {name: table.to_dicts() for name, table in self.bare_tables.items()}
+        tables = {name: bare(table).to_dicts() for name, table in self.tables.items()}
         return {"tick": self.tick, **self.times, "coverage": self.coverage, "releases": tables}
 
     def to_json(self) -> str:
@@ -157,29 +154,7 @@ TIMES = ("start", "end", "since")
 
 def bare(table: pl.DataFrame) -> pl.DataFrame:
     """A table without the columns of times, which are the same in all rows."""
-    return table.drop(TIMES, strict=False) if any(name in TIMES for name in table.columns) else table
-
-
-class TimedTables(Mapping[str, pl.DataFrame]):
-    """Tables with the columns of times, which are laid to a table when it is asked for."""
-
-    def __init__(self, tables: Mapping[str, pl.DataFrame], moments: Mapping[str, tuple[Any, Any, Any]]) -> None:
-        self.bare = {name: bare(table) for name, table in tables.items()}
-        self._moments = moments
-        self._timed: dict[str, pl.DataFrame] = {}
-
-    def __getitem__(self, name: str) -> pl.DataFrame:
-        if name not in self._timed:
-            told = zip(TIMES, self._moments[name], strict=True)
-            columns = [pl.lit(moment, dtype=MOMENT).alias(word) for word, moment in told]
-            self._timed[name] = self.bare[name].with_columns(columns)
-        return self._timed[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.bare)
-
-    def __len__(self) -> int:
-        return len(self.bare)
+    return table.drop(TIMES, strict=False)
 
 
 def label_columns(table: pl.DataFrame) -> list[str]:
@@ -202,7 +177,7 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> by
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()
     '{"stream": "shop", "incarnation": "", "tick": 1, "coverage": 0.95, ..."purchases":[{"estimate":3,...}]}}'
     """
-    bared = release.bare_tables
+    bared = {name: bare(table) for name, table in release.tables.items()}
     columns = {name: {column: str(kind) for column, kind in table.schema.items()} for name, table in bared.items()}
     head = {
         "stream": stream,

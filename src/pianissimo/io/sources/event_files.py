@@ -456,11 +456,6 @@ class FileTicks(FilesRead):
             self._handed += 1
         self._read_to, self._handed = tick, 0
 
-    @property
-    def old_until(self) -> int:
-        """The last tick: all are of files that are complete."""
-        return self.checker.clock.last_tick
-
     def check_refused(self) -> None:
         """Refuse files with too many rows that cannot be counted; each piece is read for it, and forgotten."""
         if self._is_checked or self.checker.source.max_refused >= 1:

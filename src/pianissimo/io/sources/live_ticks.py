@@ -433,11 +433,6 @@ class FilesThenLive:
             yield from self._live.batches(tick)
 
     @property
-    def old_until(self) -> int:
-        """The last tick of the files."""
-        return self._last_tick
-
-    @property
     def position(self) -> Any:
         """Where the source stands that is being read."""
         return {"then": self._live.position} if self._files is None else {"before": self._files.position}
