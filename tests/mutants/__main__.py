@@ -1,6 +1,7 @@
 """Change one promise-carrying expression at a time and see whether a test notices: `make mutants`.
 
 python -m tests.mutants map                 which test calls which function (once; goes on where it stopped)
+python -m tests.mutants map --folder noise  the same without the own tests of other folders
 python -m tests.mutants run --share 4       every place in four by a digest of its name (goes on where it stopped)
 python -m tests.mutants run --again         what survived, anew
 python -m tests.mutants listed              the listed mutants with the tests that catch them, as in CI
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from tests.mutants.places import FOLDERS, Place, changed, places
 from tests.mutants.reached import Map, map_files, read_map
-from tests.mutants.session import ROOT, Mutants, all_functions
+from tests.mutants.session import ROOT, Mutants
 
 WORK = ROOT / "target" / "mutants"
 HERE = Path(__file__).parent
@@ -34,8 +35,8 @@ TESTS = [
 ]
 """Where tests are that reach the nine folders."""
 
-SHORT = 3.0
-"""Seconds of CPU while traced: of the tests that reach a place, so many are run as fit."""
+SHORT = 2.0
+"""Seconds of CPU: of the tests that reach a place, so many are run as fit."""
 
 
 def results() -> dict[str, tuple[str, str]]:
@@ -53,9 +54,10 @@ def pairs(path: Path) -> dict[str, str]:
     return {name.strip(): text.strip() for name, _, text in (line.rpartition(" | ") for line in lines)}
 
 
-def test_files() -> list[str]:
-    """The files of `TESTS`."""
-    patterns = (each if each.endswith(".py") else f"{each}/test_*.py" for each in TESTS)
+def test_files(folders: list[str]) -> list[str]:
+    """The files of `TESTS`, without the own ones of other folders if some are asked for."""
+    others = [f"tests/{folder}" for folder in FOLDERS if folders and folder not in folders]
+    patterns = (each if each.endswith(".py") else f"{each}/test_*.py" for each in TESTS if each not in others)
     found = dict.fromkeys(path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
     return [str(path.relative_to(ROOT)) for path in found]
 
@@ -179,8 +181,7 @@ def main() -> int:
     if asked.what == "summary":
         return summary()
     if asked.what == "map":
-        all_functions()
-        map_files(test_files(), WORK / "map.jsonl")
+        map_files(test_files(asked.folder or []), WORK / "map.jsonl")
         return 0
     if asked.what == "listed":
         return run_listed()

@@ -1,22 +1,21 @@
 """Which test calls which function: found once, and stored."""
 
+import ast
+import builtins
 import json
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 import pytest
-from tests.mutants.places import FOLDERS, Place
+from tests.mutants.places import SOURCE, Place, code_below, files, outermost
 from tests.mutants.session import (
     Function,
+    Kept,
     Tell,
-    function_of,
+    all_functions,
     has_threads,
     in_child,
     quiet_domains,
@@ -24,8 +23,11 @@ from tests.mutants.session import (
     with_collected,
 )
 
-LONGEST_TRACED = 1.0
-"""Seconds of CPU while calls are noted: a test that takes longer catches no mutant, but for those that pin numbers."""
+LONGEST_TEST = 1.0
+"""Seconds of CPU: a test that takes longer catches no mutant, but for those that pin numbers."""
+
+NOTE = "__pianissimo_note__"
+"""Under this name of the builtins, functions note that they were called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +46,47 @@ class Reach:
 
 
 def longest(test: str) -> float:
-    """How long a test may take while calls are noted."""
-    return 10 * LONGEST_TRACED if "test_pinned" in test else LONGEST_TRACED
+    """How long a test may take."""
+    return 10 * LONGEST_TEST if "test_pinned" in test else LONGEST_TEST
 
 
 class Calls:
-    """The functions of ours that were called."""
+    """The functions of ours that were called: each is told to note its name as the first thing it does."""
 
     def __init__(self) -> None:
-        self._memory: dict[CodeType, str | None] = {}
-        self._seen: set[str | None] = set()
-
-    def _note(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if event != "call":
-            return
-        code = frame.f_code
-        if code not in self._memory:
-            found = function_of(code)
-            self._memory[code] = None if found is None or found[0].partition("/")[0] not in FOLDERS else " ".join(found)
-        self._seen.add(self._memory[code])
+        self._seen: set[str] = set()
+        setattr(builtins, NOTE, self._seen.add)
+        functions = all_functions()
+        for file in files():
+            tree = ast.parse((SOURCE / file).read_text())
+            for function, body in outermost(tree):
+                note = ast.Call(ast.Name(NOTE, ast.Load()), [ast.Constant(f"{file} {function}")], [])
+                body.body.insert(0, ast.copy_location(ast.Expr(note), body.body[0]))
+            whole = compile(ast.fix_missing_locations(tree), str(SOURCE / file), "exec")
+            noting = {(each.co_qualname, each.co_firstlineno): each for each in code_below(whole)}
+            for function, _ in outermost(tree):
+                for each in functions.get((file, function), []):
+                    code = each.__code__
+                    each.__code__ = noting.get((code.co_qualname, code.co_firstlineno), code)
 
     def begin(self) -> None:
-        """Forget what was called, and note."""
+        """Forget what was called."""
         self._seen.clear()
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
 
     def end(self) -> list[str]:
         """What was called since: files and functions."""
-        sys.setprofile(None)
-        threading.setprofile(None)
-        return sorted(each for each in self._seen if each is not None)
+        return sorted(self._seen)
 
 
 def map_files(test_files: Sequence[str], out: Path) -> None:
     """Add the files that are not yet in the map: a line for each test. A test that fails or is slow calls nothing."""
     known = {each.test.partition("::")[0] for each in read_map(out)}
+    calls = Calls()
     for number, test_file in enumerate(test_files, 1):
         if test_file in known:
             continue
 
         def work(tell: Tell, test_file: str = test_file) -> None:
-            calls = Calls()
             calls.begin()
 
             def each_test(items: dict[str, pytest.Item]) -> None:
@@ -94,12 +95,13 @@ def map_files(test_files: Sequence[str], out: Path) -> None:
                     tell(json.dumps([name, round(seconds, 4), threads, called if passed else []]) + "\n")
 
                 threads = has_threads()
+                kept = Kept()
                 row(test_file + "::", 0.0, passed=True)
-                calls.begin()
-                for name, passed, seconds in results_of(list(items.values()), longest):
-                    row(name, seconds, passed)
+                for item in items.values():
+                    kept.forget()
                     calls.begin()
-                calls.end()
+                    for name, passed, seconds in results_of([item], longest):
+                        row(name, seconds, passed)
 
             with ExitStack() as collecting:
                 collecting.enter_context(quiet_domains())

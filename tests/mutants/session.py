@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
+from typing import Any
 
 import hypothesis  # noqa: F401
 import polars as pl
@@ -70,18 +71,32 @@ def all_functions() -> dict[Function, list[FunctionType]]:
     return found
 
 
-def forget_what_is_cached() -> None:
-    """Every value that a function or an object of the package keeps once it was worked out."""
-    kept: dict[type, list[str]] = {}
-    for each in gc.get_objects():
-        kind = type(each)
-        if kind not in kept:
-            ours = str(kind.__module__).startswith("pianissimo")
-            above = [vars(base) for base in kind.__mro__] if ours else []
-            kept[kind] = [name for names in above for name, value in names.items() if type(value) is cached_property]
-        for name in kept[kind]:
-            each.__dict__.pop(name, None)
-        if kind.__name__ == "_lru_cache_wrapper" and str(each.__module__).startswith("pianissimo"):
+class Kept:
+    """What functions and objects of the package keep once it was worked out."""
+
+    def __init__(self) -> None:
+        kinds: dict[type, list[str]] = {}
+        self._objects: list[tuple[dict[str, Any], list[str]]] = []
+        self._functions: list[Any] = []
+        for each in gc.get_objects():
+            kind = type(each)
+            if kind not in kinds:
+                ours = str(kind.__module__).startswith("pianissimo")
+                above = [vars(base) for base in kind.__mro__] if ours else []
+                kinds[kind] = [
+                    name for names in above for name, value in names.items() if type(value) is cached_property
+                ]
+            if kinds[kind]:
+                self._objects.append((each.__dict__, kinds[kind]))
+            if kind.__name__ == "_lru_cache_wrapper" and str(each.__module__).startswith("pianissimo"):
+                self._functions.append(each)
+
+    def forget(self) -> None:
+        """Each is worked out anew when it is asked for."""
+        for values, names in self._objects:
+            for name in names:
+                values.pop(name, None)
+        for each in self._functions:
             each.cache_clear()
 
 
@@ -209,7 +224,7 @@ class Mutants:
             if has_threads():
                 raise RuntimeError("a collected file starts threads: a fork would miss them")
             self._items = items
-            forget_what_is_cached()
+            Kept().forget()
             gc.collect()
             gc.freeze()
             job()
