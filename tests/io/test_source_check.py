@@ -238,6 +238,16 @@ def test_local_times_with_an_offset_are_read_and_told(tmp_path: Path) -> None:
     assert found["notes"] == ["times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"]
 
 
+def test_texts_that_are_no_numbers_are_told_apart_from_missing_ones(tmp_path: Path) -> None:
+    odd = {5: "n/a", 25: '"1,234.50"', 45: ""}
+    rows = [{**row, "price": odd[int(row["time"][14:16])]} if row["time"][11:13] == "07" else row for row in ROWS]
+    found = check_source(load_spec(write(tmp_path, rows)))
+    assert found["nulls"]["revenue"] == 3
+    (note,) = [note for note in found["notes"] if "no number" in note]
+    assert note.startswith("queries.revenue.value: of the first 72 rows 2 hold a text that is no number in 'price', 1 ")
+    assert not [note for note in check_source(load_spec(write(tmp_path, ROWS)))["notes"] if "no number" in note]
+
+
 def test_ticks_without_rows_are_told(tmp_path: Path) -> None:
     found = check_source(load_spec(write(tmp_path, ROWS[:3])))
     assert found["rows_per_tick"] == {"ticks": 24, "empty": 23, "smallest": 0, "median": 0, "largest": 3}

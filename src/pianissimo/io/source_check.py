@@ -303,6 +303,16 @@ class _Check:
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
+        for name in self.wanted.values:
+            texts = pl.Series([each for each in self.columns.get(name, []) if isinstance(each, str) and each.strip()])
+            strange = texts.cast(pl.String).filter(texts.cast(pl.Float64, strict=False).is_null())
+            if len(strange):
+                commas = int(strange.str.contains(r"[0-9],[0-9]").sum())
+                self.notes.append(
+                    f"{self._key(name)}: of the first {len(self.columns[name])} rows {len(strange)} hold a text that "
+                    f"is no number in {name!r}, {commas} of them digits with a comma as in 1,234. Such rows add "
+                    "nothing, as if empty; write numbers with digits and a point if they shall count"
+                )
 
     def _broken_lines(self) -> list[str]:
         """Whether more lines of CSV are rows where fields in quotes may hold line breaks."""
