@@ -99,3 +99,28 @@ def test_odd_names_of_columns_are_quoted(tmp_path: Path) -> None:
     made = run("init", file, "--csv", data, "--count-by", "größe", "--yes", *GIVEN)
     assert made.exit_code == 0, made.output
     assert load_spec(file).stream.queries[1].name == "gr_e"
+
+
+def test_a_column_that_is_not_there_is_told_with_its_flag(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    refused = run("init", file, "--csv", data, "--count-by", "Drug", "--yes", *GIVEN)
+    assert refused.exit_code == 2
+    assert "--count-by must name a column, one of time, customer, drug, price, got 'Drug'" in refused.output
+    data.write_text(ROWS.replace("time;", "when;"), encoding="utf-8")
+    refused = run("init", file, "--csv", data, "--yes", *GIVEN)
+    assert refused.exit_code == 2
+    assert "--time must name a column, one of when, " in refused.output
+    assert "'time'" not in refused.output  # nobody typed it
+    assert not file.exists()
+
+
+def test_a_release_without_labels_says_why(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--count-by", "drug", "--yes", *GIVEN).exit_code == 0
+    assert run("run", file).exit_code == 0
+    seen = run("releases", tmp_path / "sales.state", "--last", "1", "--query", "drug")
+    assert seen.exit_code == 0, seen.output
+    assert "No label is shown: none has reached its threshold, " in seen.output
+    both = run("releases", tmp_path / "sales.state", "--last", "1")
+    assert both.exit_code == 0, both.output
+    assert both.output.count("No label is shown") == 1  # a count has no labels, and no threshold

@@ -117,10 +117,11 @@ class _Asking:
             return float(str(default if given is None else given))
         return float(click.prompt(question, default=default, type=float))
 
-    def column(self, given: object, question: str, default: str) -> str:
+    def column(self, given: object, question: str, default: str, *, flag: str) -> str:
         found = self.text(given, question, default)
         if self._columns and found not in (*self._columns, _NONE):
-            raise InputError(f"a column must be one of {', '.join(self._columns)}, got {found!r}")
+            got = "none that is called like a time" if given is None and not self._is_asked else repr(found)
+            raise InputError(f"{flag} must name a column, one of {', '.join(self._columns)}, got {got}")
         return found
 
     def guess(self, names: tuple[str, ...], otherwise: str) -> str:
@@ -131,8 +132,12 @@ class _Asking:
 def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dict[str, object]) -> Answers:
     path, delimiter = data
     name = ask.text(given["name"], "What is the stream called?", re.sub(r"\W+", "_", file.stem).strip("_") or "stream")
-    time = ask.column(given["time"], "Which column says when an event happened?", ask.guess(_TIME_NAMES, "time"))
-    user = ask.column(given["user"], "Which column names a user? She is hidden with all her events", _NONE)
+    time = ask.column(
+        given["time"], "Which column says when an event happened?", ask.guess(_TIME_NAMES, "time"), flag="--time"
+    )
+    user = ask.column(
+        given["user"], "Which column names a user? She is hidden with all her events", _NONE, flag="--user"
+    )
     keys = _several(given["keys"]) or [
         each.strip()
         for each in ask.text(None, "Whose labels shall be counted? Columns, with commas between", _NONE).split(",")
@@ -161,7 +166,7 @@ def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dic
         delimiter=delimiter,
         time=time,
         user=None if user == _NONE else user,
-        keys=tuple(ask.column(each, "", "") for each in keys),
+        keys=tuple(ask.column(each, "", "", flag="--count-by") for each in keys),
         sums=tuple(_summed(each, ask) for each in sums),
     )
 
@@ -174,7 +179,7 @@ def _summed(text: str, ask: _Asking) -> tuple[str, float, float]:
     found = _RANGE.fullmatch(text)
     try:
         if found is not None:
-            return ask.column(found["column"], "", ""), float(found["low"]), float(found["high"])
+            return ask.column(found["column"], "", "", flag="--sum"), float(found["low"]), float(found["high"])
     except ValueError:
         pass
     raise InputError(f"a sum must be a column and a public range, such as price=0..50, got {text!r}")
