@@ -362,10 +362,13 @@ def releases(
             when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             lines = [Text(title, style="bold"), *([Text(f"about the true {about}")] if about else [])]
-            least = (planned.get(name, {}).get("threshold") or {}).get("least")
-            hidden = Text(f"No label is shown: none has reached its threshold, {least or 0:,} or more.")
-            is_hidden = least is not None and not rows.height
-            terminal.print(*lines, hidden if is_hidden else release_table(None, shown), Text(), sep="\n")
+            threshold = planned.get(name, {}).get("threshold")
+            if threshold and not rows.height:
+                least = f"{threshold['least']:,}"
+                answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
+            else:
+                answer = release_table(None, shown)
+            terminal.print(*lines, answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
             terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED)), Text())
