@@ -5,6 +5,7 @@ A place is inside a function of one of the nine folders. What carries no promise
 - functions that predict accuracy, make text, or say how long something waits, by their names: `ACCURACY`, `TEXT`,
   `PACE`;
 - messages, annotations and defaults; a sum with a text or a list in it, which is no arithmetic; a choice of words;
+- what is compared with or added to the clock that waits are measured by (`monotonic`);
 - steps where tests kill a process (`reach`), and steps that wait, wake, close or add a note (`PASSING`): to leave one
   out changes when something happens, or keeps a lock that is in nobody's way. Closing a guard is no such step.
 """
@@ -34,7 +35,7 @@ ACCURACY = (
     *("detect",),
     *("_shares", "least_integer"),  # searches: the promise is priced from what they find
 )
-PACE = ("wait", "lacking", "_is_due")
+PACE = ("wait", "lacking", "_is_due", "_deadline")
 """Parts of names of functions and classes that carry no promise about privacy."""
 
 PASSING = ("reach", "wait", "sleep", "wait_for", "notify_all", "join", "close", "end", "add_note")
@@ -110,6 +111,8 @@ def outermost(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
 def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
     """What may stand in a node's stead, with the kind of change."""
     match node:
+        case ast.Compare() | ast.BinOp() | ast.If(body=[ast.Raise()]) if is_waiting(node):
+            return
         case ast.Compare(ops=[only]) if type(only) in STRICTNESS:
             yield "comparison", ast.Compare(node.left, [STRICTNESS[type(only)]()], node.comparators)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -149,6 +152,12 @@ def is_text(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str | bytes)
     return isinstance(node, ast.JoinedStr | ast.List | ast.ListComp | ast.Tuple)
+
+
+def is_waiting(node: ast.Compare | ast.BinOp | ast.If) -> bool:
+    """Whether it says how long something waits."""
+    looked_at = node.test if isinstance(node, ast.If) else node
+    return any(isinstance(each, ast.Attribute) and each.attr == "monotonic" for each in ast.walk(looked_at))
 
 
 def is_passing(called: ast.expr) -> bool:
