@@ -134,7 +134,7 @@ def run_of(mechanism: Any, batch_at: Callable[[int], Any]) -> Iterator[Any]:
             resumed = Run(mechanism, NotedNoise(notes))
             resumed.load(run.dump(), [*needed, *kept])
             run = resumed
-    if isinstance(mechanism, Windowed) and getattr(mechanism, "history", 0):
+    if isinstance(mechanism, Windowed) and getattr(mechanism, "history", False):
         for start in range(TICKS):
             for end in range(start + 1, TICKS + 1):
                 try:
@@ -157,6 +157,7 @@ HEADS = (
     ),
 )
 SMALLER = AdaptiveCap(epsilon=F(20), first=1, fourfold=1, levels=4, early_probability=F(1, 4))
+NOISY = AdaptiveCap(epsilon=F(1, 2), first=1, fourfold=1, levels=5, early_probability=F(9, 10))
 PERIOD = PeriodCap(units=3, ticks=2)
 
 
@@ -170,6 +171,22 @@ def rows(tick: int, *, signed: bool = False) -> pl.DataFrame:
 def positive(tick: int) -> pl.DataFrame:
     """The same with values that a sum takes."""
     return rows(tick).with_columns(value=pl.col("length") * 5 - 2)
+
+
+def spread(tick: int) -> pl.DataFrame:
+    """The same with many different values, and most rows at once."""
+    found = rows((tick + 1) % TICKS)
+    return found.with_columns(value=pl.int_range(pl.len()) * 7 % 97 + tick)
+
+
+def slowly(tick: int) -> pl.DataFrame:
+    """The same, more of them at each tick, so that a cap is raised again and again."""
+    return spread(0).head((5, 60, 20, 120, 250, 400)[tick]).with_columns(value=pl.col("value") + 97 * tick)
+
+
+def at_once(tick: int) -> pl.DataFrame:
+    """The same with values that a sum takes, and most rows at once."""
+    return positive((tick + 1) % TICKS)
 
 
 def lists(tick: int) -> pl.DataFrame:
@@ -194,25 +211,33 @@ def periods_of(inner: Any, **given: Any) -> EachPeriod:
 
 FOLLOWED = FixedCap(units=8)
 FOLLOW = OctaveCap(epsilon=F(4), first=2, levels=4)
-UNKNOWN = {"delta": FEW}
+UNKNOWN: dict[str, Any] = {"delta": FEW}
 USERS: dict[str, tuple[Any, Callable[[int], Any]]] = {
     "all heads, signed": (UserStatistics(**budget(heads=HEADS, signed=True)), partial(rows, signed=True)),
     "all heads, pure": (UserStatistics(**pure(heads=HEADS)), rows),
     "all heads, periods": (UserStatistics(**budget(heads=HEADS, cap=PERIOD, plan=DoublingPlan)), rows),
     "count and who is above, periods": (UserStatistics(**pure(heads=HEADS[:2], cap=PERIOD, history=2)), rows),
     "count over Toeplitz": (UserStatistics(**budget(plan=ToeplitzPlan)), rows),
-    "count over top-down": (UserStatistics(**pure(plan=TopDownPlan)), rows),
+    "count over top-down": (UserStatistics(**pure(plan=TopDownPlan)), slowly),
     "coarse sum with coins": (UserSum(**budget(coarse=3, coins=True)), positive),
-    "coarse sum, periods": (UserSum(**pure(coarse=4, cap=PERIOD)), positive),
-    "sum over Toeplitz": (UserSum(**budget(plan=ToeplitzPlan, history=3)), positive),
-    "distinct": (UserDistinct(**budget()), rows),
-    "distinct, moves priced": (UserDistinct(**budget(moves_priced=True)), rows),
-    "distinct, pure moves": (UserDistinct(**pure(moves_priced=True)), rows),
-    "distinct over Toeplitz": (UserDistinct(**budget(plan=ToeplitzPlan)), rows),
-    "distinct, pure": (UserDistinct(**pure()), rows),
-    "distinct, periods": (UserDistinct(**budget(cap=PERIOD, plan=TreePlan)), rows),
+    "coarse sum, periods": (UserSum(**pure(coarse=5, cap=PERIOD)), positive),
+    "coarse sum, at once": (UserSum(**budget(coarse=5)), at_once),
+    "count, at once": (UserStatistics(**budget(heads=HEADS[:2])), at_once),
+    "labels, at once": (UserLabels(**budget(by_slot=True), **UNKNOWN), at_once),
+    "label sums, at once": (UserLabelSums(low=0, high=6, **budget(), **UNKNOWN), at_once),
+    "count under a noisy cap": (UserStatistics(**budget(cap=NOISY)), rows),
+    "sum under a noisy cap": (UserSum(**budget(cap=NOISY, coarse=7)), slowly),
+    "labels under a noisy cap": (UserLabels(**budget(cap=NOISY), **UNKNOWN), rows),
+    "distinct values under a noisy cap": (UserDistinct(**pure(cap=NOISY)), spread),
+    "sum over Toeplitz": (UserSum(**budget(plan=ToeplitzPlan, history=3)), slowly),
+    "distinct": (UserDistinct(**budget()), spread),
+    "distinct, moves priced": (UserDistinct(**budget(moves_priced=True)), slowly),
+    "distinct, pure moves": (UserDistinct(**pure(moves_priced=True)), slowly),
+    "distinct over Toeplitz": (UserDistinct(**budget(plan=ToeplitzPlan)), slowly),
+    "distinct, pure": (UserDistinct(**pure()), slowly),
+    "distinct, periods": (UserDistinct(**budget(cap=PERIOD, plan=TreePlan)), spread),
     "labels with the rest": (UserLabels(**budget(other=F(1, 5), remember=False, show_from=3), **UNKNOWN), rows),
-    "labels by slot": (UserLabels(**budget(by_slot=True, per_label=2, max_keys_per_event=2), **UNKNOWN), lists),
+    "labels by slot": (UserLabels(**budget(by_slot=True, per_label=2, max_keys_per_event=2), **UNKNOWN), slowly),
     "labels by slot, listed": (UserLabels(**pure(by_slot=True, domain=DOMAIN)), rows),
     "labels, listed, many keys": (UserLabels(**budget(domain=DOMAIN, max_keys_per_event=None, per_label=1)), lists),
     "labels, periods": (UserLabels(**budget(cap=PERIOD, per_label=2, min_count=2), **UNKNOWN), rows),
@@ -221,7 +246,7 @@ USERS: dict[str, tuple[Any, Callable[[int], Any]]] = {
         UserLabelSums(low=0, high=5, **budget(max_keys_per_event=2, min_count=3, plan=ToeplitzPlan), **UNKNOWN),
         lists,
     ),
-    "label sums, listed": (UserLabelSums(low=0, high=6, coarse=3, domain=DOMAIN, **pure()), rows),
+    "label sums, listed": (UserLabelSums(low=0, high=6, coarse=3, domain=DOMAIN, **pure()), slowly),
     "label sums, periods": (UserLabelSums(low=0, high=6, **budget(cap=PERIOD), **UNKNOWN), rows),
     "each period of a sum": (
         periods_of(UserSum(**budget(cap=FOLLOWED, coarse=2)), follow=FOLLOW, after=1),
@@ -241,7 +266,7 @@ USERS: dict[str, tuple[Any, Callable[[int], Any]]] = {
         rows,
     ),
 }
-WATCHED = {"horizon": TICKS, "alarms_per_user": 2, "tells_exhausted": True}
+WATCHED: dict[str, Any] = {"horizon": TICKS, "alarms_per_user": 2, "tells_exhausted": True}
 MONITORS: dict[str, tuple[Any, Callable[[int], Any]]] = {
     "alarms, replaced": (
         Alarms(thresholds=(("b", 4), ("a", 9)), scale=ONE / 2, replacement=True, **WATCHED),

@@ -11,6 +11,7 @@ is another answer to what a crash in between leaves behind.
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from pianissimo.durable import failpoints
 from pianissimo.durable import start as starting
 from pianissimo.durable.charging import charge_of, hides_of
 from pianissimo.durable.durable_stream import DurableStream, open_stream
-from pianissimo.durable.place import wire
+from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
 from pianissimo.durable.start import Request, write_names_key
 from pianissimo.errors import UnknownCommitError
@@ -150,7 +151,7 @@ class Told:
                 stack.enter_context(patch(Connection, name, told(name)))
             stack.enter_context(patch(os, "fsync", sync))
             stack.enter_context(patch(os, "urandom", random))
-            stack.enter_context(patch(starting.secrets, "token_bytes", random))
+            stack.enter_context(patch(secrets, "token_bytes", random))
             stack.enter_context(patch(failpoints, "_armed", Every(self.reached)))
             for module in (starting, booking, entries):
                 stack.enter_context(patch(module, "datetime", Clock()))
@@ -270,7 +271,10 @@ def a_life_of_events(told: Told) -> None:
 def lives_after_losses(told: Told) -> None:
     """A store is put back, and loses its witness: what is charged, and from where it is read again."""
     state, room = told.folder / "state", {"ledger_budget": Budget(60.0, 1e-4), "snapshot_every": 2}
-    request, wiring = Request(by_event()), lambda: wire(state, secret=secret(1))
+    request = Request(by_event())
+
+    def wiring() -> Wiring:
+        return wire(state, secret=secret(1))
 
     def run(*ticks: int, **more: Any) -> None:
         with open_stream(by_event(), state, secret=secret(1), **room, **more) as live:
