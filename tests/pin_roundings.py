@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -73,7 +74,7 @@ def sketches() -> list[Any]:
 
 def prices() -> list[Any]:
     """What losses are worth alone and in pairs."""
-    together = [(one,) for one in LOSSES] + list(zip(LOSSES, LOSSES[1:], strict=False))
+    together = [(one,) for one in LOSSES] + list(pairwise(LOSSES))
     return [outcome(partial(price, losses, F(1, 10**6))) for losses in together]
 
 
