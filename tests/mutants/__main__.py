@@ -36,7 +36,7 @@ TESTS = [
 """Where tests are that reach the nine folders."""
 
 SHORT = 2.0
-"""Seconds of CPU: of the tests that reach a place, so many are run as fit."""
+"""Seconds of CPU: of the tests that reach a place, so many are run as fit, besides those that pin numbers."""
 
 
 def results() -> dict[str, tuple[str, str]]:
@@ -65,8 +65,8 @@ def test_files(folders: list[str]) -> list[str]:
 class Order:
     """Which tests a mutant is tried with, the likeliest first."""
 
-    def __init__(self, reached: Map) -> None:
-        self._reached = reached
+    def __init__(self, reached: Map, seconds: float) -> None:
+        self._reached, self._seconds = reached, seconds
         self._caught: dict[str, Counter[str]] = defaultdict(Counter)
         self._files: dict[str, list[str]] = defaultdict(list)
         for test in sorted(reached.seconds, key=reached.seconds.__getitem__):
@@ -89,10 +89,11 @@ class Order:
             rank[family] += 1
         direct = [*first, *(name for _, name in sorted(ordered, key=lambda each: each[0]) if name not in first)]
         anew = [test for name in names if name.endswith("::") for test in self._files[name[:-2]] if test not in names]
-        left = sum(self._reached.seconds[name] for name in pinned)
-        return self._fitting([name for name in direct if not name.endswith("::")], SHORT + left), self._fitting(anew)
+        pins = sum(self._reached.seconds[name] for name in pinned)
+        direct = [name for name in direct if not name.endswith("::")]
+        return self._fitting(direct, self._seconds + pins), self._fitting(anew, self._seconds)
 
-    def _fitting(self, names: Iterable[str], left: float = SHORT) -> list[str]:
+    def _fitting(self, names: Iterable[str], left: float) -> list[str]:
         fit = []
         for name in names:
             left -= self._reached.seconds[name]
@@ -107,11 +108,11 @@ class Order:
         self._caught[place.file][by] += 1
 
 
-def run(wanted: list[str]) -> None:
+def run(wanted: list[str], seconds: float = SHORT) -> None:
     """Run mutants, the results written one by one."""
     reached = Map(read_map(WORK / "map.jsonl"))
-    order = Order(reached)
-    mutants = Mutants(lambda test: 10 + 5 * reached.seconds.get(test, 0.0))
+    order = Order(reached, seconds)
+    mutants = Mutants(lambda test: 2 + 5 * reached.seconds.get(test, 0.0))
 
     def job() -> None:
         begun, used = time.monotonic(), os.times()
@@ -176,6 +177,7 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--folder", choices=FOLDERS, action="append")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--seconds", type=float, default=SHORT, help="of CPU that survivors cost, besides pins")
     asked = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     if asked.what == "summary":
@@ -188,7 +190,7 @@ def main() -> int:
     done = {name for name, (outcome, _) in results().items() if not (asked.again and outcome == "survived")}
     wanted = [place for place in places() if place.taken(asked.share, asked.part) and place.name not in done]
     wanted = [place for place in wanted if not asked.folder or place.file.partition("/")[0] in asked.folder]
-    run([place.name for place in wanted])
+    run([place.name for place in wanted], asked.seconds)
     return 0
 
 

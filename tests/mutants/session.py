@@ -194,7 +194,8 @@ class Collected:
 
 def with_collected(files: Sequence[str], job: Callable[[dict[str, pytest.Item]], None]) -> bool:
     """Collect some files in this process and do a job with their tests: whether they could be collected."""
-    options = ["-q", "-s", "-p", "no:faulthandler", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-q", "-s", "-p", "no:faulthandler", "-p", "no:xdist", "--tb=no"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     plugin = Collected(job)
     pytest.main([*options, "-o", "tmp_path_retention_policy=none", *files], plugins=[plugin])
     return plugin.done
