@@ -6,6 +6,9 @@ A place is inside a function of one of the nine folders. What carries no promise
   `PACE`;
 - messages, annotations and defaults; a sum with a text or a list in it, which is no arithmetic; a choice of words;
 - what is compared with or added to the clock that waits are measured by (`monotonic`);
+- whether a limit itself is within it, where two floating-point numbers are compared, which are equal by chance and
+  rounded by more than that, or where the limit is a constant in capitals: a size beyond which something is refused or
+  worked out in another way. All other changes of such a line are made;
 - steps where tests kill a process (`reach`), and steps that wait, wake, close or add a note (`PASSING`): to leave one
   out changes when something happens, or keeps a lock that is in nobody's way. Closing a guard is no such step.
 """
@@ -15,6 +18,7 @@ import copy
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 
@@ -28,12 +32,24 @@ OTHER_FILES = {
 }
 """Files that carry no promise about privacy, and why."""
 
-TEXT = ("__repr__", "__str__", "_repr_html_", "describe", "words", "summary", "told", "spoken", "columns_of")
+TEXT = (
+    "__repr__",
+    "__str__",
+    "_repr_html_",
+    "describe",
+    "words",
+    "summary",
+    "told",
+    "spoken",
+    "columns_of",
+    "nothing_left",
+)
 ACCURACY = (
     *("error", "width", "coverage", "variance", "interval", "typical", "expected", "deviation", "quantile"),
-    *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key"),
+    *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key", "_make_room"),
     *("detect",),
-    *("_shares", "least_integer"),  # searches: the promise is priced from what they find
+    # Searches: the promise is priced from what they find.
+    *("_shares", "least_integer", "least_sigma", "best_base", "positions", "_orders_for_epsilon", "_around_first"),
 )
 PACE = ("wait", "lacking", "_is_due", "_deadline")
 """Parts of names of functions and classes that carry no promise about privacy."""
@@ -160,6 +176,66 @@ def is_waiting(node: ast.Compare | ast.BinOp | ast.If) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "monotonic" for each in ast.walk(looked_at))
 
 
+REAL_CALLS = ("float", "float_up", "float_down", "sqrt", "log", "log1p", "exp", "expm1", "lgamma", "erfc", "fsum")
+REAL_KINDS = ("float", "Floats", "NDArray[np.float64]")
+SAME_KIND = ("abs", "max", "min", "sum", "maximum", "minimum", "asarray")
+
+
+@cache
+def real_functions() -> frozenset[str]:
+    """The names of functions that give floating-point numbers."""
+    trees = (ast.parse(path.read_text()) for path in SOURCE.rglob("*.py"))
+    defined = (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
+    kinds: dict[str, set[bool]] = {}
+    for each in defined:
+        kinds.setdefault(each.name, set()).add(each.returns is not None and ast.unparse(each.returns) in REAL_KINDS)
+    return frozenset(REAL_CALLS) | {name for name, found in kinds.items() if found == {True}}
+
+
+def real_names(function: ast.AST) -> set[str]:
+    """The names that stand for floating-point numbers in a function: by annotations, or by what they are set to."""
+    found = {
+        each.arg
+        for each in ast.walk(function)
+        if isinstance(each, ast.arg) and each.annotation is not None and ast.unparse(each.annotation) in REAL_KINDS
+    }
+    for _ in range(3):
+        for each in ast.walk(function):
+            if isinstance(each, ast.Assign) and len(each.targets) == 1:
+                target, value = each.targets[0], each.value
+                set_to = [(target, value)]
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    set_to = list(zip(target.elts, value.elts, strict=False))
+                found |= {name.id for name, part in set_to if isinstance(name, ast.Name) and is_real(part, found)}
+    return found
+
+
+def is_real(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether an expression gives a floating-point number, as far as can be read off it."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, float)
+        case ast.Name(id=name):
+            return name in names
+        case ast.BinOp(left=left, right=right):
+            return is_real(left, names) or is_real(right, names)
+        case ast.UnaryOp(operand=value) | ast.Subscript(value=value):
+            return is_real(value, names)
+        case ast.IfExp(body=one, orelse=other):
+            return is_real(one, names) or is_real(other, names)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
+            return name in real_functions() or (name in SAME_KIND and any(is_real(each, names) for each in args))
+    return False
+
+
+def is_limit(node: ast.Compare, names: Collection[str]) -> bool:
+    """Whether only a limit itself is at stake: of floating-point numbers, or a constant in capitals."""
+    sides = [node.left, *node.comparators]
+    if isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        return False
+    return any(is_real(each, names) or (isinstance(each, ast.Name) and each.id.isupper()) for each in sides)
+
+
 def is_passing(called: ast.expr) -> bool:
     """Whether a call is a log line or changes only when something happens."""
     words = ast.unparse(called).split(".")
@@ -202,7 +278,10 @@ def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
         if not carries(function):
             continue
         seen: dict[tuple[str, str], int] = {}
+        reals = real_names(body)
         for parent, field, position, node in list(sites(body)):
+            if isinstance(node, ast.Compare) and is_limit(node, reals):
+                continue
             for kind, after in changes(node, folder):
                 texts = head(node), told(after)
                 seen[texts] = seen.get(texts, 0) + 1
