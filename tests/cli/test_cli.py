@@ -451,7 +451,8 @@ def test_what_is_cut_or_rounded_is_said_where_the_number_is_shown(tmp_path: Path
         assert release["n"]["cap"].item() == 32, "not the cap of the plan: it was raised"
         capped = ", of events up to the cap of 32 a user"
     rounded = "values are rounded, each value by itself, to multiples of 10: by up to 5 an event, which no bar covers"
-    about = [capped and f"number of events{capped}", f"sum of x, of values cut to 0 .. 100{capped}; {rounded}"]
+    cut = "of values cut to 0 .. 100 (above 100 counts as 100, below 0 as 0)"
+    about = [capped and f"number of events{capped}", f"sum of x, {cut}{capped}; {rounded}"]
     for place in (state, out):
         shown = {each["query"]: each.get("about", "") for each in objects(call("releases", place, "--json").stdout)}
         assert [shown["n"], shown["price"]] == about
@@ -756,3 +757,9 @@ def test_plan_shows_what_can_be_asked_of_whom(monkeypatch: pytest.MonkeyPatch) -
     told = json.loads(call("plan", "--matrix", "--json").stdout)
     assert {"question": "Count", "unit": "event", "time": "total", "answer": "yes", "reason": ""} in told
     assert call("plan").exit_code == call("plan", "a.toml", "--matrix").exit_code == 2
+
+
+@pytest.mark.parametrize("module", ["pianissimo", "pianissimo.cli.main"])
+def test_python_runs_the_package_as_the_command_line(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("pianissimo, version ")

@@ -59,7 +59,7 @@ def test_no_value_of_the_data_is_read(tmp_path: Path, data: Path) -> None:
 def test_answers_are_asked_for_in_a_terminal(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_command, "somebody_is_there", lambda: True)
     file = tmp_path / "sales.toml"
-    typed = "shop\n\ncustomer\ndrug\nprice=0..50\n1d\n90d\n2026-01-05T00:00:00Z\n2\n1e-8\n"
+    typed = "shop\n\n\ncustomer\ndrug\nprice=0..50\n1d\n90d\n2026-01-05T00:00:00Z\n2\n1e-8\n"
     made = run("init", file, "--csv", data, typed=typed)
     assert made.exit_code == 0, made.output
     assert "Columns: time, customer, drug, price" in made.output
@@ -106,10 +106,10 @@ def test_a_column_that_is_not_there_is_told_with_its_flag(tmp_path: Path, data: 
     refused = run("init", file, "--csv", data, "--count-by", "Drug", "--yes", *GIVEN)
     assert refused.exit_code == 2
     assert "--count-by must name a column, one of time, customer, drug, price, got 'Drug'" in refused.output
-    data.write_text(ROWS.replace("time;", "when;"), encoding="utf-8")
+    data.write_text(ROWS.replace("time;", "moment;"), encoding="utf-8")
     refused = run("init", file, "--csv", data, "--yes", *GIVEN)
     assert refused.exit_code == 2
-    assert "--time must name a column, one of when, " in refused.output
+    assert "--time must name a column, one of moment, " in refused.output
     assert "'time'" not in refused.output  # nobody typed it
     assert not file.exists()
 
@@ -124,3 +124,36 @@ def test_a_release_without_labels_says_why(tmp_path: Path, data: Path) -> None:
     both = run("releases", tmp_path / "sales.state", "--last", "1")
     assert both.exit_code == 0, both.output
     assert both.output.count("No label is shown") == 1  # a count has no labels, and no threshold
+
+
+@pytest.mark.parametrize(
+    ("header", "time"),
+    [("when", "when"), ("Created", "Created"), ("paid_at", "paid_at"), ("order date", "order date")],
+)
+def test_a_column_that_is_called_like_a_time_is_found(tmp_path: Path, data: Path, header: str, time: str) -> None:
+    data.write_text(ROWS.replace("time;", f"{header};"), encoding="utf-8")
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--yes", *GIVEN).exit_code == 0
+    source = load_spec(file).source
+    assert isinstance(source, FileSource)
+    assert source.time == time
+
+
+def test_of_two_columns_that_end_like_times_none_is_taken(tmp_path: Path, data: Path) -> None:
+    data.write_text(ROWS.replace("time;customer;", "paid_at;sent_at;"), encoding="utf-8")
+    refused = run("init", tmp_path / "sales.toml", "--csv", data, "--yes", *GIVEN)
+    assert refused.exit_code == 2
+    assert "--time must name a column, one of paid_at, sent_at, " in refused.output
+
+
+def test_how_times_are_written_can_be_said(tmp_path: Path, data: Path) -> None:
+    rows = "time;price\n05/01/2026 00:10;3.5\n05/01/2026 01:10;7\n"
+    data.write_text(rows, encoding="utf-8")
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--time-format", "%d/%m/%Y %H:%M", "--yes", *GIVEN).exit_code == 0
+    assert run("check", file).exit_code == 0
+    other = tmp_path / "other.toml"
+    assert run("init", other, "--csv", data, "--yes", *GIVEN).exit_code == 0
+    told = run("check", other)
+    assert told.exit_code == 2
+    assert "they look like '%d/%m/%Y %H:%M'" in told.output

@@ -235,7 +235,7 @@ def test_a_large_budget_is_noted(tmp_path: Path) -> None:
 
 def test_local_times_with_an_offset_are_read_and_told(tmp_path: Path) -> None:
     found = check_source(load_spec(write(tmp_path, each(time=lambda row: row["time"].replace("Z", "-05:00")))))
-    assert found["notes"] == ["times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"]
+    assert found["notes"][0] == "times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"
 
 
 def test_texts_that_are_no_numbers_are_told_apart_from_missing_ones(tmp_path: Path) -> None:
@@ -244,8 +244,59 @@ def test_texts_that_are_no_numbers_are_told_apart_from_missing_ones(tmp_path: Pa
     found = check_source(load_spec(write(tmp_path, rows)))
     assert found["nulls"]["revenue"] == 3
     (note,) = [note for note in found["notes"] if "no number" in note]
-    assert note.startswith("queries.revenue.value: of the first 72 rows 2 hold a text that is no number in 'price', 1 ")
+    assert note.startswith("queries.revenue.value: 2 rows hold a text that is no number in 'price', 1 of them digits ")
     assert not [note for note in check_source(load_spec(write(tmp_path, ROWS)))["notes"] if "no number" in note]
+
+
+def test_texts_that_are_no_numbers_are_found_in_all_rows_of_json_too(tmp_path: Path) -> None:
+    rows = [{**row, "price": 12.5} for row in ROWS] * 20
+    lines = [json.dumps(row) for row in [*rows, {**rows[0], "price": "1,234"}, {**rows[0], "price": "7.5"}]]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    (tmp_path / "shop.toml").write_text(SPEC.replace("events.csv", "events.jsonl"))
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    (note,) = [note for note in found["notes"] if "no number" in note]
+    assert note.startswith("queries.revenue.value: ")
+    assert "1 of them digits with a comma" in note
+
+
+EVENTS = SPEC.replace('unit = { user = "customer" }\n', "")
+
+
+def test_what_a_range_cuts_off_is_told_as_a_part_of_the_sum(tmp_path: Path) -> None:
+    prices = each(price=lambda row: "250" if row["time"][11:13] == "07" else "12.50")
+    found = check_source(load_spec(write(tmp_path, prices, spec=EVENTS)))
+    whole, counted = 3 * 250 + 69 * 12.5, 3 * 50 + 69 * 12.5
+    assert found["cut_share"] == {"revenue": pytest.approx((counted - whole) / whole)}
+    (note,) = [note for note in found["notes"] if "queries.revenue.range" in note]
+    assert "3 of 72 rows lie outside 0 .. 50 " in note
+    assert "the sum is 37.1% below that of the values as they are" in note
+    shown = " ".join(invoke("check", tmp_path / "shop.toml").stdout.split())
+    assert "cut_share: revenue -37.1%" in shown
+    whole_range = check_source(load_spec(write(tmp_path, ROWS, spec=EVENTS)))
+    assert whole_range["cut_share"] == {"revenue": 0.0}
+    assert not [note for note in whole_range["notes"] if ".range" in note]
+
+
+def test_an_error_that_is_large_beside_all_there_is_is_told(tmp_path: Path) -> None:
+    few = check_source(load_spec(write(tmp_path, ROWS, spec=EVENTS)))
+    (note,) = [note for note in few["notes"] if note.startswith("queries.n: ")]
+    assert re.search(r"its error, [0-9.]+, is [0-9]+% of all that there is to count, 72\. Less noise: fewer", note)
+    many = check_source(load_spec(write(tmp_path, ROWS * 100, spec=EVENTS)))
+    assert not [note for note in many["notes"] if note.startswith("queries.n: ")]
+    of_users = check_source(load_spec(write(tmp_path, ROWS * 100)))
+    # Of three customers the first 16 events count.
+    (note,) = [note for note in of_users["notes"] if note.startswith("queries.n: ")]
+    assert "is more than all that its first cap lets through, 48. Less noise: " in note
+    assert 'a smaller cap (max_events_per_user), within = "1d", ' in note
+
+
+def test_labels_that_all_lie_below_their_threshold_are_told(tmp_path: Path) -> None:
+    spec = EVENTS.replace('domain = ["aspirin", "ibuprofen"]\n', "")
+    found = check_source(load_spec(write(tmp_path, ROWS, spec=spec)))
+    (note,) = [note for note in found["notes"] if note.startswith("queries.drugs: ")]
+    assert re.search("no label would be shown: the largest has 72 events, and labels appear from about [0-9]+ on", note)
+    found = check_source(load_spec(write(tmp_path, ROWS * 10, spec=spec)))
+    assert not [note for note in found["notes"] if note.startswith("queries.drugs: ")]
 
 
 def test_ticks_without_rows_are_told(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a plan says in words is what it says in numbers: the error, what it is about, what is cut off, and warnings."""
 
 import json
+import math
 import re
 import warnings
 from dataclasses import replace
@@ -209,10 +210,44 @@ def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(que
     assert "totals" not in told(planned(replace(query, domain=DOMAIN), unit))[0]["error_about"]
 
 
+@pytest.mark.parametrize(
+    ("query", "added"),
+    [
+        (pp.Count("q"), 16),
+        (pp.Histogram("q", key="k", domain=["a", "b"]), 16),
+        (pp.Sum("q", value="x", range=(-5, 600), max_per_user="events"), 16 * 600),
+        (pp.Sum("q", value="x", range=(0, 600)), 600),
+    ],
+)
+def test_a_plan_says_how_many_users_an_error_of_a_tenth_takes(query: Query, added: float) -> None:
+    numbers, text = told(planned(query, pp.user("u")))
+    needed = math.ceil(10 * numbers["expected_error"]["typical"] / added)
+    assert f"An error of a tenth takes {needed:,} users who reach the cap, or more who do not" in text
+    assert "Fewer users than that? There is less noise with people counted in place of events" in text
+    of_events = told(planned(replace(query, **({"max_per_user": None} if query.kind == "sum" else {}))))[1]
+    assert "An error of a tenth" not in of_events
+
+
+def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:
+    numbers, text = told(planned(pp.Histogram("q", key="k"), pp.user("u")))
+    fewest = math.ceil(numbers["threshold"]["least"] / 16)
+    assert f"a label that fewer than {fewest:,} have stays hidden" in text
+    people = told(planned(pp.Users("q"), pp.user("u")))[1]
+    assert "An error of a tenth" not in people
+    assert "Fewer users than that" not in people
+
+
+def test_a_plan_says_what_values_outside_a_range_count_as() -> None:
+    _, text = told(planned(pp.Sum("q", value="x", range=(-5, 600))))
+    assert "Values of x above 600 count as 600, below -5 as -5." in text
+    refused = told(planned(pp.Sum("q", value="x", range=(-5, 600), outside="refuse")))[1]
+    assert "count as" not in refused
+
+
 def test_for_how_many_events_a_plan_tells_the_error_of_a_mean_is_not_said_of_a_release() -> None:
     numbers, text = told(planned(pp.Mean("q", value="x", range=(0, 9))))
     assert "of the true mean of x, of values cut to 0 .. 9, if it is one of 10,000 events" in text
-    assert about_told(numbers) == "mean of x, of values cut to 0 .. 9"
+    assert about_told(numbers) == "mean of x, of values cut to 0 .. 9 (above 9 counts as 9, below 0 as 0)"
 
 
 def test_thresholds_of_later_caps_are_told() -> None:

@@ -19,7 +19,21 @@ from pianissimo.errors import InputError, ParameterError, SpecError
 _DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_HEADER = 2**16
 _RANGE = re.compile(r"(?P<column>.+)=(?P<low>[-+.\deE]+?)\.\.(?P<high>[-+.\deE]+)")
-_TIME_NAMES = ("time", "timestamp", "ts", "datetime", "date", "created_at")
+_TIME_NAMES = (
+    "time",
+    "timestamp",
+    "ts",
+    "datetime",
+    "date_time",
+    "date",
+    "when",
+    "created_at",
+    "created",
+    "event_time",
+)
+_TIME_ENDS = ("_time", "_at", "_ts", "_timestamp", "_datetime", "_date", " time", " date")
+"""A column of times is called so, or its name ends so and that of no other does."""
+
 _NONE = "none"
 
 
@@ -36,6 +50,7 @@ class Answers:
     data: str
     delimiter: str
     time: str
+    time_format: str
     user: str | None
     keys: tuple[str, ...]
     sums: tuple[tuple[str, float, float], ...]
@@ -48,6 +63,7 @@ class Answers:
 )
 @click.option("--name", help="What the stream is called.  [default: the name of FILE]")
 @click.option("--time", help="The column that says when an event happened.")
+@click.option("--time-format", help='How times are written: iso, epoch_s, epoch_ms, or such as "%d/%m/%Y %H:%M".')
 @click.option("--user", help="The column that names a user, who is then hidden with all her events.")
 @click.option(
     "--count-by", "keys", multiple=True, metavar="COLUMN", help="Count each label of this column. Repeatable."
@@ -124,17 +140,19 @@ class _Asking:
             raise InputError(f"{flag} must name a column, one of {', '.join(self._columns)}, got {got}")
         return found
 
-    def guess(self, names: tuple[str, ...], otherwise: str) -> str:
-        """The column that is called like one of these, if there is one."""
-        return next((column for name in names for column in self._columns if column.lower() == name), otherwise)
+    def guess_time(self, otherwise: str) -> str:
+        """The column that is called like one of these, or alone ends as those of times do, if there is one."""
+        called = [column for name in _TIME_NAMES for column in self._columns if column.lower() == name]
+        ended = [column for column in self._columns if column.lower().endswith(_TIME_ENDS)]
+        return called[0] if called else ended[0] if len(ended) == 1 else otherwise
 
 
 def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dict[str, object]) -> Answers:
     path, delimiter = data
     name = ask.text(given["name"], "What is the stream called?", re.sub(r"\W+", "_", file.stem).strip("_") or "stream")
-    time = ask.column(
-        given["time"], "Which column says when an event happened?", ask.guess(_TIME_NAMES, "time"), flag="--time"
-    )
+    time = ask.column(given["time"], "Which column says when an event happened?", ask.guess_time("time"), flag="--time")
+    how = 'How are its times written? iso (2026-01-31 14:05), epoch_s, epoch_ms, or such as "%d/%m/%Y %H:%M"'
+    time_format = ask.text(given["time_format"], how, "iso")
     user = ask.column(
         given["user"], "Which column names a user? She is hidden with all her events", _NONE, flag="--user"
     )
@@ -165,6 +183,7 @@ def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dic
         data=place,
         delimiter=delimiter,
         time=time,
+        time_format=time_format,
         user=None if user == _NONE else user,
         keys=tuple(ask.column(each, "", "", flag="--count-by") for each in keys),
         sums=tuple(_summed(each, ask) for each in sums),
@@ -211,7 +230,8 @@ def _header(path: Path) -> tuple[list[str], str]:
 def stream_file_text(answers: Answers) -> str:
     """A stream file with comments.
 
-    >>> answers = Answers("shop", 1.0, 1e-9, "1h", "30d", "2026-01-05T00:00:00Z", "shop.csv", ",", "time", None, (), ())
+    >>> when = "2026-01-05T00:00:00Z"
+    >>> answers = Answers("shop", 1.0, 1e-9, "1h", "30d", when, "shop.csv", ",", "time", "iso", None, (), ())
     >>> print(stream_file_text(answers).splitlines()[6])
     [stream]
     """
@@ -247,7 +267,8 @@ def stream_file_text(answers: Answers) -> str:
         "[source]",
         f"path = {_quoted(answers.data)}    # found from where this file is",
         f"time = {_quoted(answers.time)}",
-        '# time_format = "iso"    # or "epoch_s", "epoch_ms", or a pattern such as "%d/%m/%Y %H:%M"',
+        f"time_format = {_quoted(answers.time_format)}    "
+        '# or "epoch_s", "epoch_ms", or a pattern such as "%d/%m/%Y %H:%M"',
         f"# until = {answers.origin}    # where the data end before the horizon does: the last tick, a public moment",
     ]
     if answers.delimiter != ",":

@@ -214,3 +214,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old terminal shows "?" for a sign it does not have
     cli()
+
+
+if __name__ == "__main__":
+    main()

@@ -122,6 +122,7 @@ def check(*, file: Path, as_json: bool) -> None:
         }
         for title in ("columns", "refused", "nulls", "outside", "not_listed"):
             lines |= {f"{title}: {name}": each for name, each in found[title].items()}
+        lines |= {f"cut_share: {name}": f"{each:+.1%}" for name, each in found["cut_share"].items()}
         for name, caps in found["above_cap"].items():
             lines[f"above_cap: {name}"] = "; ".join(
                 f"above {cap:,}: {users:,} users, {more:,} {what} beyond"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -22,6 +23,7 @@ import polars as pl
 
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sinks import kafka_settings
+from pianissimo.io.source_sizes import SourceSizes, as_texts, strange_texts
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
@@ -59,7 +61,7 @@ def check_source(spec: StreamSpec) -> dict[str, Any]:
 
 
 _NOTHING_READ: dict[str, Any] = {"first_time": None, "last_time": None, "rows": None, "rows_per_tick": None} | {
-    name: {} for name in ("refused", "nulls", "outside", "not_listed", "above_cap")
+    name: {} for name in ("refused", "nulls", "outside", "cut_share", "not_listed", "above_cap")
 }
 """What is told of a source that cannot be read to its end: numbers of a part of it would be taken for those of all."""
 
@@ -98,6 +100,7 @@ class _Check:
         self.not_listed: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
         self.plan = spec.stream.plan()
+        self.sizes = SourceSizes(self.plan)
         self.units: dict[str, pl.DataFrame] = {}
         """For each query about capped users, how many of its units each user has, in each period."""
         self.ticks: Counter[int] = Counter()
@@ -138,8 +141,9 @@ class _Check:
             "nulls": dict(self.nulls),
             "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
             "outside": dict(self.outside),
+            "cut_share": self.sizes.cut_shares,
             "not_listed": dict(self.not_listed),
-            "above_cap": self._above_caps(),
+            "above_cap": self.above_caps,
         }
 
     def _pieces(self) -> Iterator[Piece]:
@@ -213,6 +217,7 @@ class _Check:
             outside = query.cut_off(piece.columns)
             if outside is not None:
                 self.outside[query.name] += int(outside.sum())
+        self.sizes.see(judged.table)
         user = self.spec.stream.user
         if user is not None:
             content = user_input(self.spec.stream.queries, judged.table, user, drop_bad_rows=False)
@@ -240,7 +245,8 @@ class _Check:
         found = [each for each in self.plan.queries if isinstance(each.chosen.in_period, UserMechanism)]
         return [each for each in found if each.query.own_units is None]
 
-    def _above_caps(self) -> dict[str, list[dict[str, float]]]:
+    @cached_property
+    def above_caps(self) -> dict[str, list[dict[str, float]]]:
         """For each query, who is above its caps and by how much, up to the first that nobody is above."""
         found: dict[str, list[dict[str, float]]] = {}
         for each in self._capped() if self.units else ():
@@ -254,6 +260,12 @@ class _Check:
                 if not lines[-1]["users"]:
                     break
         return found
+
+    def _beyond_caps(self) -> dict[str, float]:
+        """For each query that counts what is capped, how much of it lies beyond the first cap."""
+        units = {each.query.name: each.query for each in self._capped()}
+        counted = {name: query for name, query in units.items() if query.most_added(1) == 1 and not query.key_names}
+        return {name: self.above_caps[name][0][query.capped_unit] for name, query in counted.items() if self.units}
 
     def _tell_rows(self) -> None:
         """What must be changed, and what a run would do, by what was seen."""
@@ -303,16 +315,29 @@ class _Check:
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
-        for name in self.wanted.values:
-            texts = pl.Series([each for each in self.columns.get(name, []) if isinstance(each, str) and each.strip()])
-            strange = texts.cast(pl.String).filter(texts.cast(pl.Float64, strict=False).is_null())
-            if len(strange):
-                commas = int(strange.str.contains(r"[0-9],[0-9]").sum())
-                self.notes.append(
-                    f"{self._key(name)}: of the first {len(self.columns[name])} rows {len(strange)} hold a text that "
-                    f"is no number in {name!r}, {commas} of them digits with a comma as in 1,234. Such rows add "
-                    "nothing, as if empty; write numbers with digits and a point if they shall count"
-                )
+        self.notes += self.sizes.cut_notes(self.rows, self.outside)
+        self.notes += self.sizes.size_notes(self._beyond_caps()) if isinstance(self.source, FileSource) else []
+        for name, (strange, commas) in self._strange_texts().items():
+            comma = f", {commas:,} of them digits with a comma as in 1,234" if commas else ""
+            self.notes.append(
+                f"{self._key(name)}: {strange:,} rows hold a text that is no number in {name!r}{comma}. Such rows add "
+                "nothing, as if empty; write numbers with digits and a point if they shall count"
+            )
+
+    def _strange_texts(self) -> dict[str, tuple[int, int]]:
+        """Columns of numbers with texts that are none; of files all rows are looked at, else the first."""
+        wanted, source = as_texts(self.wanted), self.source
+        if not wanted.labels or not any(self.nulls.values()):
+            return {}
+        if not isinstance(source, FileSource):
+            first = {
+                name: [each for each in self.columns.get(name, []) if isinstance(each, str)] for name in wanted.labels
+            }
+            return strange_texts(
+                (pl.DataFrame({name: texts}, schema={name: pl.String}) for name, texts in first.items())
+            )
+        files = [(path, form) for path, form in find_files(source) if form != "parquet"]
+        return strange_texts(piece.columns for path, form in files for piece in READERS[form](path, wanted))
 
     def _broken_lines(self) -> list[str]:
         """Whether more lines of CSV are rows where fields in quotes may hold line breaks."""

@@ -39,6 +39,10 @@ class Count(Query):
         # As many events as the rows stand for, of which nothing but their number is looked at.
         return content if self.count_column is None else range(int(content.sum()))
 
+    def amounts(self, frame: pl.DataFrame) -> tuple[float, float] | None:
+        events = float(len(self.batch(frame)))
+        return events, events
+
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         plan = plan_for(share)
         return Counter(plan=plan, history=self.history_kept), plan

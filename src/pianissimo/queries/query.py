@@ -427,6 +427,13 @@ class Query:
         """For each row that matches whether its value lies outside the range; None without a range."""
         return None
 
+    cuts_values: ClassVar[bool] = False
+    """Whether it adds up values that a range may cut."""
+
+    def amounts(self, frame: pl.DataFrame) -> tuple[float, float] | None:
+        """What it adds up of a frame of events: as the values are, and as they count; None if it adds nothing up."""
+        return None
+
     def _of_matching(self, rows: pl.Series, frame: pl.DataFrame) -> pl.Series:
         matches = self.matches(frame)
         return rows if matches is None else rows & matches
@@ -575,6 +582,10 @@ class Query:
     def cap_words(self, units: int, of: Any = None) -> str:
         """What of a user counts under a cap of so many units, in words."""
         return f", of {self.capped_unit} up to the cap of {self.shown_cap(units, of):,.15g} a user"
+
+    def most_added(self, cap: float) -> float | None:
+        """What a user at a cap adds to one number at most; None where that says nothing."""
+        return cap if self.adds_up and not self.few_missing else None
 
     def units_of(self, events: int | None, of: Any = None) -> int | None:
         """How many units so many events of a user are at most; None where that is not known."""

@@ -150,6 +150,9 @@ class Sum(GridQuery):
             return Query.cap_words(self, units, of)
         return f", of at most {self.max_per_user:,} of {self.value} a user"
 
+    def most_added(self, cap: float) -> float | None:
+        return cap if self._is_value_capped else cap * max(map(abs, self.range))
+
     def units_of(self, events: int | None, of: Any = None) -> int | None:
         if not self._is_value_capped or events is None:
             return GridQuery.units_of(self, events)

@@ -133,12 +133,24 @@ class ValueQuery(Query):
     def left_out(self, chosen: Candidate) -> list[str]:
         rounding = self.facts(chosen).get("rounding")
         found = [f"values are rounded, {rounding}"] if rounding else []
-        return found if self.clamped else [*found, f"rows with a {self.value} outside {self.span} are refused"]
+        if not self.clamped:
+            return [*found, f"rows with a {self.value} outside {self.span} are refused"]
+        return [*found, *([] if self.range is None else [cut_words(self.value, self.span)])]
 
     @property
     def rule(self) -> str:
         within = f" within {self.ends[0]} and {self.ends[1]}" if self.outside == "refuse" else ""
         return f"column {self.value!r} must hold finite numbers{within}"
+
+
+def cut_words(value: str, span: str) -> str:
+    """What becomes of values outside a range that is given in words.
+
+    >>> cut_words("price", "0 .. 600")
+    'values of price above 600 count as 600, below 0 as 0'
+    """
+    low, high = span.split(" .. ")
+    return f"values of {value} above {high} count as {high}, below {low} as {low}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +177,7 @@ class GridQuery(ValueQuery):
 
     null_rules: ClassVar[tuple[Nulls, ...]] = KeyQuery.null_rules
     move_bytes: ClassVar[int] = 3
+    cuts_values: ClassVar[bool] = True
 
     def _check(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count)
@@ -242,6 +255,11 @@ class GridQuery(ValueQuery):
         both = pl.DataFrame({"key": labels, "value": steps})
         sound = ~fault_of(labels) & steps.is_not_null()
         return both.select(pl.when(sound).then(pl.struct("key", "value")).alias(self.name)).to_series()
+
+    def amounts(self, frame: pl.DataFrame) -> tuple[float, float] | None:
+        values, matches = self._values(frame), self.matches(frame)
+        values = (values if matches is None else values.filter(matches)).drop_nulls()
+        return float(values.sum()), float(values.clip(*map(float, self.ends)).sum())
 
     @property
     def rule(self) -> str:

@@ -26,12 +26,23 @@ _FEW_CAPS = 3
 _TOLD_BYTES = 2**26
 """From how many bytes on a plan tells in words what is kept for windows."""
 
+_AT_THE_CAP = "users who reach the cap"
+_LESS_NOISE = (
+    "Fewer users than that? There is less noise with people counted in place of events (kind users), fewer queries, a "
+    'smaller cap (max_events_per_user), a user\'s day (within = "1d"), a larger epsilon; see docs/how_to.md.'
+)
+"""What is said below a plan that tells how many users it takes."""
+
+_OF_USE = 10
+"""A number that is so many times its error is of use."""
+
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
 
 _IF_SO_MANY = re.compile(", if it is one of [0-9,]+ events")
 """Of means: for how many events a plan tells the error. The bars of a release are those of its own."""
 
+_CUT_TO = re.compile(r"of values cut to (?P<low>\S+) \.\. (?P<high>\S*\d)")
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
@@ -42,6 +53,8 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableTyp
         first, *others = query["words"]
         parts += [Text(), Text(query["name"], "bold").append(f": {first}", "not bold")]
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
+    if any(_AT_THE_CAP in line for query in plan["queries"] for line in query["words"]):
+        parts += [Text(), Text(_LESS_NOISE)]
     if explain:
         given = "epsilon {epsilon:g} and delta {delta:g}".format_map(plan["budget"])
         whose = f"neighbors: {hidden_unit(plan)} added or removed"
@@ -81,7 +94,8 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
     past = query.past_told(chosen)
     is_told = past is not None and (query.history is not None or (past["bytes"] or 0) >= _TOLD_BYTES)
     kept = _past_words(past) if past is not None and is_told else ""
-    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, [_cap_words(cap), *weighed])), kept))
+    capped = [_cap_words(cap), _users_needed(query, error.typical, cap, threshold), *weighed]
+    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, capped)), kept))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
@@ -90,11 +104,14 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
 
     >>> about_told({"error_about": "number of events, of events up to the cap of 16 a user"}, cap=64)
     'number of events, of events up to the cap of 64 a user'
+    >>> about_told({"error_about": "sum of price, of values cut to 0 .. 600"})
+    'sum of price, of values cut to 0 .. 600 (above 600 counts as 600, below 0 as 0)'
     """
     about, rounding = _IF_SO_MANY.sub("", query["error_about"]), query.get("rounding", "").partition(";")[0]
-    is_cut = any(words in about for words in ("of values cut to", SHOWN_FOR_TOTALS))
-    if not (rounding or is_cut or _UP_TO_THE_CAP.search(about)):
+    is_told = SHOWN_FOR_TOTALS in about or _CUT_TO.search(about) or _UP_TO_THE_CAP.search(about)
+    if not (rounding or is_told):
         return ""
+    about = _CUT_TO.sub(r"\g<0> (above \g<high> counts as \g<high>, below \g<low> as \g<low>)", about)
     if cap is not None:
         about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
     return f"{about}; values are rounded, {rounding}" if rounding else about
@@ -111,6 +128,18 @@ def _cap_words(cap: dict[str, Any]) -> str:
     raised += f"labels appear then from about {shown} on; " if shown else ""
     fewer = f"of the {cap['asked_for']} caps asked for, noise can be drawn for {len(errors)}; "
     return f"{raised}{fewer if len(errors) < cap['asked_for'] else ''}{cap['beyond']}"
+
+
+def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tuple[int, int] | None) -> str:
+    """How many users at the cap there must be for an error of a tenth, and for a label to be shown."""
+    most = query.most_added(cap["at"]) if cap else None
+    if most is None:
+        return ""
+    shown = (
+        "" if threshold is None else f"; a label that fewer than {math.ceil(threshold[0] / most):,} have stays hidden"
+    )
+    needed = f"{math.ceil(_OF_USE * error / most):,} {_AT_THE_CAP}, or more who do not"
+    return f"An error of a tenth takes {needed}{shown}"
 
 
 def _few(told: Iterable[str]) -> str:

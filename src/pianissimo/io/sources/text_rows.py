@@ -327,6 +327,11 @@ def _fields(texts: pl.Series, header: list[str], names: list[str], sign: str) ->
     return fields.rename({str(place): name for place, name in places})
 
 
+def is_number(texts: pl.Series) -> pl.Series:
+    """Whether each text is a number as values are written."""
+    return texts.str.contains(_DECIMAL)
+
+
 def _number(field: pl.Expr) -> pl.Expr:
     # The form is checked first: polars' cast also takes "nan" and "inf".
     return pl.when(field.str.contains(_DECIMAL)).then(field).cast(pl.Float64, strict=False)

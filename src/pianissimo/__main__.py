@@ -1,0 +1,5 @@
+"""`python -m pianissimo`: the command line."""
+
+from pianissimo.cli.main import main
+
+main()

@@ -1,0 +1,140 @@
+"""What the numbers of a source are like beside what a plan says of them, for `pianissimo check`: exact, not private.
+
+A sum that its range cuts short, an error that is large beside what there is to count, labels that all lie below their
+threshold, texts where numbers should be: a run would go on with each of them, and its releases would be of little use.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from pianissimo.io.sources.text_rows import Wanted, is_number
+from pianissimo.queries import Query
+from pianissimo.queries.expected import number_text
+from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.unit import User
+
+LARGE_SHARE = 0.1
+"""From which part of a number on its error is told to be large."""
+
+CUT_SHARE = 0.01
+"""From which part of a sum on it is told what its range cuts off."""
+
+
+class SourceSizes:
+    """Adds up what queries count, as it is and as they count it: secret."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan = plan
+        self._whole: dict[str, float] = Counter()
+        self._counted: dict[str, float] = Counter()
+        self._labels: dict[str, pl.DataFrame] = {}
+
+    def see(self, frame: pl.DataFrame) -> None:
+        """Add rows that a run would count."""
+        for each in self._plan.queries:
+            query = each.query
+            amounts = query.amounts(frame)
+            if amounts is not None:
+                self._whole[query.name] += amounts[0]
+                self._counted[query.name] += amounts[1]
+            elif _has_threshold(each):
+                self._see_labels(query, frame)
+
+    def _see_labels(self, query: Query, frame: pl.DataFrame) -> None:
+        column, matches = query.column(frame), query.matches(frame)
+        if column is None or column.dtype not in (pl.String, pl.List(pl.String)):
+            return
+        labels = column if matches is None else column.filter(matches)
+        labels = (labels.explode() if labels.dtype == pl.List(pl.String) else labels).alias("label").drop_nulls()
+        own = labels.to_frame().group_by("label").agg(pl.len().cast(pl.Int64).alias("events"))
+        both = [self._labels[query.name], own] if query.name in self._labels else [own]
+        self._labels[query.name] = pl.concat(both).group_by("label").agg(pl.col("events").sum())
+
+    @property
+    def cut_shares(self) -> dict[str, float]:
+        """For each sum and mean, which part of all that its values add up to its range takes away or adds."""
+        sums = [each.query for each in self._plan.queries if each.query.cuts_values]
+        return {
+            query.name: (self._counted[query.name] - self._whole[query.name]) / abs(self._whole[query.name])
+            for query in sums
+            if self._whole[query.name]
+        }
+
+    def cut_notes(self, rows: int, outside: Mapping[str, int]) -> list[str]:
+        """What ranges cut off, of so many rows, with so many outside each."""
+        queries = {each.query.name: each.query for each in self._plan.queries}
+        shares = {name: share for name, share in self.cut_shares.items() if abs(share) >= CUT_SHARE}
+        return [_cut_told(queries[name], share, rows, outside[name]) for name, share in shares.items()]
+
+    def size_notes(self, beyond: Mapping[str, float]) -> list[str]:
+        """Which answers would be of little use, if this is all there will be, with so much beyond each first cap."""
+        found = []
+        for each in self._plan.queries:
+            found += self._large_error(each, beyond.get(each.query.name, 0))
+            found += self._no_labels(each)
+        return found
+
+    def _large_error(self, plan: QueryPlan, beyond: float) -> list[str]:
+        query, error = plan.query, plan.expected_error.typical
+        counted = abs(self._counted.get(query.name, 0) - beyond)
+        if not query.adds_up or query.key_names or query.per is not None or not counted:
+            return []
+        if error <= LARGE_SHARE * counted:
+            return []
+        share = f"{error / counted:.0%} of" if error < counted else "more than"
+        what = "all that its first cap lets through" if beyond else "all that there is to count"
+        told = f"its error, {number_text(error)}, is {share} {what}, {number_text(counted)}"
+        return [f"queries.{query.name}: {told}. {self._ways_out}"]
+
+    def _no_labels(self, plan: QueryPlan) -> list[str]:
+        counts, thresholds = self._labels.get(plan.query.name), plan.thresholds
+        if counts is None or thresholds is None or not counts.height:
+            return []
+        largest, least = int(counts["events"].max()), thresholds[0]  # type: ignore[arg-type]
+        if largest >= least:
+            return []
+        told = f"no label would be shown: the largest has {largest:,} events, and labels appear from about {least:,} on"
+        return [f"queries.{plan.query.name}: {told}. {self._ways_out}"]
+
+    @property
+    def _ways_out(self) -> str:
+        """What makes errors smaller, in words."""
+        user = self._plan.unit
+        own = 'a smaller cap (max_events_per_user), within = "1d", ' if isinstance(user, User) else ""
+        return f"Less noise: fewer queries, a longer tick, coarser labels, {own}a larger epsilon; see docs/how_to.md"
+
+
+def _has_threshold(plan: QueryPlan) -> bool:
+    """Whether labels of it appear once enough events hold them."""
+    query = plan.query
+    return bool(query.key_names) and not query.watched and query.counted_unit == "events" and bool(plan.thresholds)
+
+
+def _cut_told(query: Any, share: float, rows: int, outside: int) -> str:
+    less = "below" if share < 0 else "above"
+    return (
+        f"queries.{query.name}.range: {outside:,} of {rows:,} rows lie outside {query.span} and count as its nearer "
+        f"end, so that the {query.kind} is {abs(share):.1%} {less} that of the values as they are. No bar tells of it. "
+        "A wider range adds noise in proportion; choose it by what such values can be, as one that is fitted to these "
+        "rows tells of them"
+    )
+
+
+def strange_texts(pieces: Iterable[pl.DataFrame]) -> dict[str, tuple[int, int]]:
+    """For each column of texts in which some are no numbers how many, and how many are digits with a comma."""
+    strange: Counter[str] = Counter()
+    commas: Counter[str] = Counter()
+    for column in (column for piece in pieces for column in piece.iter_columns()):
+        texts = column.drop_nulls()
+        texts = texts.filter(~is_number(texts) & (texts.str.strip_chars() != ""))
+        strange[column.name] += len(texts)
+        commas[column.name] += int(texts.str.contains(r"[0-9],[0-9]").sum())
+    return {name: (number, commas[name]) for name, number in strange.items() if number}
+
+
+def as_texts(wanted: Wanted) -> Wanted:
+    """The columns of numbers as texts, and no others."""
+    return Wanted(labels=dict.fromkeys(wanted.values, False), written=wanted.written)
