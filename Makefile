@@ -38,10 +38,10 @@ $(DEMO)/.built: $(DEMO)/.installed $(RUST) $(shell find src -name "*.py")
 demo: $(DEMO)/.built  ## watch a histogram of unknown labels, a top list and a last-hours window being released
 	$(DEMO)/bin/pianissimo demo
 
-wheel: build  ## a wheel for any Linux and a source distribution, tried in empty environments without cargo
+wheel: build  ## a source distribution, a wheel for any Linux that is built from it, tried in empty environments without cargo
 	rm -rf target/dist
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux_2_28 --out target/dist
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin sdist --out target/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/target/wheel" \
+	  $(BIN)/maturin build --release --locked --zig --compatibility manylinux_2_28 --sdist --out target/dist
 	$(BIN)/python -m tests.wheels target/dist
 
 PORT ?= 8080
@@ -54,9 +54,9 @@ test: build  ## all tests: Rust, Python, docstring examples
 	cargo test --release --locked --quiet
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
-docs: build  ## the site, in site/: without a warning, and nothing in it asks another server
+docs: report  ## the site, in site/: without a warning, and nothing in it asks another server
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python docs/report/build.py site/report
+	cp -R target/report site/report
 
 # Every test that leaves a figure of the fault catalogue, or catches a mutant of it.
 FAULTS = $(shell grep -rlE "faults.report import|faults import report" tests --include="test_*.py" | sort)
