@@ -66,16 +66,16 @@ def cpu_of_children() -> float:
 
 def measure(packages: Path) -> None:
     """Print what the core takes on the disk, and its largest parts; refuse it where it is above its bar."""
-    sizes, bytecode = Counter[str](), 0.0
+    sizes, bytecode = Counter[str](), 0
     for path in packages.rglob("*"):
         name = path.relative_to(packages).parts[0]
         if path.is_file() and not name.startswith(_NOT_OURS):
-            size = path.stat().st_size / 1e6
+            size = path.stat().st_size
             is_compiled = path.suffix == ".pyc"
             bytecode += size * is_compiled
             sizes[name] += size * (not is_compiled)
-    whole, largest = sizes.total(), ", ".join(f"{name} {size:.0f}" for name, size in sizes.most_common(6))
-    made = f"with the bytecode that pip makes {whole + bytecode:.0f} MB"
+    whole, largest = sizes.total() / 1e6, ", ".join(f"{name} {size / 1e6:.0f}" for name, size in sizes.most_common(6))
+    made = f"with the bytecode that pip makes {whole + bytecode / 1e6:.0f} MB"
     print(f"pip install pianissimo: {whole:.0f} MB ({largest}); {made}", flush=True)
     if whole > CORE_MEGABYTES:
         raise SystemExit(f"the core must take at most {CORE_MEGABYTES:.0f} MB, got {whole:.0f}")
@@ -114,7 +114,7 @@ def main() -> None:
             python = place / "venv" / "bin" / "python"
             run(interpreter, "-m", "venv", *([] if number == 0 else ["--without-pip"]), place / "venv")
             if number == 0:
-                pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+                pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
                 run(*pip, wheel, env={"PATH": WITHOUT_CARGO})
                 measure(next(place.glob("venv/lib/python*/site-packages")))
                 run(*pip, f"{wheel}[plot]", env={"PATH": WITHOUT_CARGO})

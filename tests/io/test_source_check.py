@@ -269,9 +269,9 @@ def test_what_a_range_cuts_off_is_told_as_a_part_of_the_sum(tmp_path: Path) -> N
     assert found["cut_share"] == {"revenue": pytest.approx((counted - whole) / whole)}
     (note,) = [note for note in found["notes"] if "queries.revenue.range" in note]
     assert "3 of 72 rows lie outside 0 .. 50 " in note
-    assert "the sum is 37.1% below that of the values as they are" in note
+    assert "the sum is 37.2% below that of the values as they are" in note
     shown = " ".join(invoke("check", tmp_path / "shop.toml").stdout.split())
-    assert "cut_share: revenue -37.1%" in shown
+    assert "cut_share: revenue -37.2%" in shown
     whole_range = check_source(load_spec(write(tmp_path, ROWS, spec=EVENTS)))
     assert whole_range["cut_share"] == {"revenue": 0.0}
     assert not [note for note in whole_range["notes"] if ".range" in note]

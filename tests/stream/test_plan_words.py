@@ -224,8 +224,8 @@ def test_a_plan_says_how_many_users_an_error_of_a_tenth_takes(query: Query, adde
     needed = math.ceil(10 * numbers["expected_error"]["typical"] / added)
     assert f"An error of a tenth takes {needed:,} users who reach the cap, or more who do not" in text
     assert "Fewer users than that? There is less noise with people counted in place of events" in text
-    of_events = told(planned(replace(query, **({"max_per_user": None} if query.kind == "sum" else {}))))[1]
-    assert "An error of a tenth" not in of_events
+    of_events = replace(query, max_per_user=None) if isinstance(query, pp.Sum) else query
+    assert "An error of a tenth" not in told(planned(of_events))[1]
 
 
 def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:

@@ -4,7 +4,7 @@ A sum that its range cuts short, an error that is large beside what there is to 
 threshold, texts where numbers should be: a run would go on with each of them, and its releases would be of little use.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,8 +28,8 @@ class SourceSizes:
 
     def __init__(self, plan: StreamPlan) -> None:
         self._plan = plan
-        self._whole: dict[str, float] = Counter()
-        self._counted: dict[str, float] = Counter()
+        self._whole: dict[str, float] = defaultdict(float)
+        self._counted: dict[str, float] = defaultdict(float)
         self._labels: dict[str, pl.DataFrame] = {}
 
     def see(self, frame: pl.DataFrame) -> None:
