@@ -258,8 +258,28 @@ COLUMNS: dict[str, list[Any]] = {
 }
 
 
-def of_batches() -> Iterator[Any]:
-    """Batches of which one column is another."""
+COUNTED = (
+    "all heads, signed",
+    "coarse sum with coins",
+    "sum over Toeplitz",
+    "distinct",
+    "labels with the rest",
+    "labels by slot",
+    "labels by slot, listed",
+    "label sums",
+    "label sums, listed",
+    "alarms, replaced",
+    "trends, replaced",
+    "trends, periods",
+    "trends of a huge domain, periods",
+    "counts of a tick, listed",
+    "counts of a tick, unknown",
+)
+
+
+def of_batches(name: str) -> Iterator[Any]:
+    """Batches of which one column is another, each of three rows."""
+    mechanism = (USERS | MONITORS)[name][0]
     good = pl.DataFrame(
         {
             "user": ["a", "b", "a"],
@@ -273,27 +293,12 @@ def of_batches() -> Iterator[Any]:
         }
     )
     good = good.with_columns(both=pl.struct(key="label", value="value"), means=pl.struct(key="label", value="value"))
-    chosen = (
-        "all heads, signed",
-        "coarse sum with coins",
-        "sum over Toeplitz",
-        "distinct",
-        "labels with the rest",
-        "labels by slot",
-        "labels by slot, listed",
-        "label sums",
-        "label sums, listed",
-    )
-    watched = ("alarms, replaced", "trends, replaced", "trends, periods", "trends of a huge domain, periods")
-    for name in (*chosen, *watched):
-        mechanism = (USERS | MONITORS)[name][0]
-        changed = [good.with_columns(column.alias(own)) for own, columns in COLUMNS.items() for column in columns]
-        for batch in (good, good.head(0), *(good.drop(own) for own in COLUMNS), *changed):
-            run = Run(mechanism, SeededNoise(1))
-            yield name, outcome(partial(_counted, run, batch))
-    for name in ("counts of a tick, listed", "counts of a tick, unknown"):
-        for column in (good["label"], *COLUMNS["label"], *COLUMNS["key"]):
-            yield name, outcome(partial(_counted, Run(MONITORS[name][0], SeededNoise(1)), column))
+    changed = [good.with_columns(column.alias(own)) for own, columns in COLUMNS.items() for column in columns]
+    batches: list[Any] = [good, good.head(0), *(good.drop(own) for own in COLUMNS), *changed]
+    if name.startswith("counts of a tick"):
+        batches = [good["label"], *COLUMNS["label"], *COLUMNS["key"]]
+    for batch in batches:
+        yield outcome(partial(_counted, Run(mechanism, SeededNoise(1)), batch))
 
 
 def _counted(run: Run[Any, Any, Any], batch: Any) -> Any:
@@ -458,7 +463,7 @@ ASKED: dict[str, Callable[[], Iterator[Any]]] = {
     "caps": of_caps,
     "heads": of_heads,
     "mechanisms of users": of_mechanisms,
-    "batches": of_batches,
+    **{f"batches of {name}": partial(of_batches, name) for name in COUNTED},
     "monitors": of_monitors,
     "charges": of_charges,
 }
