@@ -99,7 +99,9 @@ def pieces_of(batch: Any) -> list[Any]:
 
 def stored(run: Run[Any, Any, Any]) -> bytes:
     """All that is stored of a run."""
-    return codec.pack("state", 1, [run.dump(), run.log(), run.checkpoint(), sorted(run.lasting())])
+    return codec.pack(
+        "state", 1, [run.dump(), run.log(), run.checkpoint(), sorted(run.lasting()), sorted(run.missing())]
+    )
 
 
 def run_of(mechanism: Any, batch_at: Callable[[int], Any]) -> Iterator[Any]:
@@ -128,7 +130,7 @@ def run_of(mechanism: Any, batch_at: Callable[[int], Any]) -> Iterator[Any]:
         logs.append(run.log())
         lasting[tick + 1] = run.checkpoint()
         yield sorted(notes)
-        if tick in (1, 3):
+        if tick in (1, 2, 3):
             needed = [lasting[each] for each in sorted(run.lasting()) if lasting[each] is not None]
             kept = logs[max(0, len(logs) - run.log_length) :]
             resumed = Run(mechanism, NotedNoise(notes))
@@ -151,7 +153,9 @@ HEADS = (
     HistogramHead(name="label", domain=DOMAIN, share=F(2)),
     SumHead(name="value", low=-4, high=6, coarse=2),
     LabelSumsHead(name="both", domain=DOMAIN, low=-2, high=4, coarse=2),
-    LabelSumsHead(name="means", domain=DOMAIN, low=0, high=4, coarse=2, means=True),
+    LabelSumsHead(name="means", domain=DOMAIN, low=-2, high=4, coarse=2, means=True),
+    SumHead(name="plus", low=0, high=4),
+    LabelSumsHead(name="zero", domain=DOMAIN, low=0, high=4),
     QuantilesHead(
         name="length", low=0.0, high=4.0, depth=2, quantiles=(F(1, 2), F(9, 10)), largest=(2,), smallest=(1,)
     ),
@@ -163,9 +167,10 @@ PERIOD = PeriodCap(units=3, ticks=2)
 
 def rows(tick: int, *, signed: bool = False) -> pl.DataFrame:
     """Of users with all columns, with values below and above what is counted."""
-    found = table(tick, by_key=False).with_columns(value=pl.col("value") * 3 - 7)
-    found = found.with_columns(both=pl.struct(key="label", value="value"), means=pl.struct(key="label", value="length"))
-    return found.with_columns(weight=pl.col("value") % 3 // 2 * 2 - 1) if signed else found
+    found = table(tick, by_key=False).with_columns(value=pl.col("value") * 3 - 9, plus=pl.col("length") - 2)
+    found = found.with_columns(both=pl.struct(key="label", value="value"), means=pl.struct(key="label", value="value"))
+    found = found.with_columns(zero=pl.struct(key="label", value="plus"))
+    return found.with_columns(weight=pl.col("length") % 2 * 2 - 1) if signed else found
 
 
 def positive(tick: int) -> pl.DataFrame:
@@ -225,6 +230,10 @@ USERS: dict[str, tuple[Any, Callable[[int], Any]]] = {
     "count, at once": (UserStatistics(**budget(heads=HEADS[:2])), at_once),
     "labels, at once": (UserLabels(**budget(by_slot=True), **UNKNOWN), at_once),
     "label sums, at once": (UserLabelSums(low=0, high=6, **budget(), **UNKNOWN), at_once),
+    "labels that come, slowly": (
+        UserLabels(**budget(), **UNKNOWN),
+        lambda tick: slowly(tick).with_columns(label=pl.col("user")),
+    ),
     "count under a noisy cap": (UserStatistics(**budget(cap=NOISY)), rows),
     "sum under a noisy cap": (UserSum(**budget(cap=NOISY, coarse=7)), slowly),
     "labels under a noisy cap": (UserLabels(**budget(cap=NOISY), **UNKNOWN), rows),
@@ -258,6 +267,14 @@ USERS: dict[str, tuple[Any, Callable[[int], Any]]] = {
     ),
     "each period of labels": (
         periods_of(UserLabels(**budget(cap=FOLLOWED, by_slot=True), **UNKNOWN), follow=FOLLOW),
+        rows,
+    ),
+    "each period of a count under a noisy cap": (
+        periods_of(
+            UserStatistics(**budget(cap=FOLLOWED, plan=ToeplitzPlan)),
+            follow=OctaveCap(epsilon=F(1, 20), first=2, levels=4),
+            periods=EvenPeriods(2),
+        ),
         rows,
     ),
     "each period of label sums": (periods_of(UserLabelSums(low=0, high=6, **budget(cap=PERIOD), **UNKNOWN)), rows),

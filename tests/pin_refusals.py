@@ -20,6 +20,7 @@ from tests.pin_draws import DOMAIN, MONITORS, TICKS, USERS, budget, pure
 from tests.pin_releases import plain
 
 from pianissimo import codec
+from pianissimo.cells import DEEPEST
 from pianissimo.errors import PianissimoError
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge, LastEntry
@@ -28,7 +29,9 @@ from pianissimo.monitors import AboveThreshold, FixedLength, RaceMonitor, Thresh
 from pianissimo.monitors.above_threshold import UserCharges
 from pianissimo.monitors.race_monitor import clock_delta, lone_threshold, margin_of_detection, quiet_threshold
 from pianissimo.noise import HaarPlan, TreePlan
-from pianissimo.testing import SeededNoise
+from pianissimo.noise.keyed import Integers, Keys
+from pianissimo.noise.laws import gaussian_node
+from pianissimo.testing import NoNoise, SeededNoise
 from pianissimo.unit import EvenPeriods
 from pianissimo.users import (
     AdaptiveCap,
@@ -43,10 +46,10 @@ from pianissimo.users import (
     UserStatistics,
 )
 from pianissimo.users.caps import Course, CutOff
-from pianissimo.users.counters import Counters, Sensitivity
+from pianissimo.users.counters import Counters, Law, Sensitivity
 from pianissimo.users.heads import AnyHead
 from pianissimo.users.user_label_sums import UserLabelSums
-from pianissimo.users.user_labels import UserLabels
+from pianissimo.users.user_labels import Appearance, UserLabels
 
 PINNED = Path(__file__).parent / "refusals.json"
 F = Fraction
@@ -136,7 +139,7 @@ def of_heads() -> Iterator[Any]:
         failure_probability=(F(0), F(1)),
     )
     yield outcome(partial(QuantilesHead, name="q"))
-    for depth in (10, 11, 12):
+    for depth in (DEEPEST - 1, DEEPEST, DEEPEST + 1):
         yield outcome(partial(QuantilesHead, name="q", low=None, high=None, depth=depth))
     for heads in ((), (CountHead(), CountHead()), (CountHead(), CountHead(name="m"))):
         yield outcome(partial(UserStatistics, **budget(heads=heads)))
@@ -147,7 +150,7 @@ def of_mechanisms() -> Iterator[Any]:
     yield from each_of(
         UserStatistics,
         budget(),
-        rho=(None, F(0), F(-1), 1.0, F(10**9), F(1, 10**30)),
+        rho=(None, F(0), F(-1), 1.0, F(10**9), F(1, 10**30), *(F(6, 5) ** power for power in range(60))),
         epsilon=(F(1),),
         horizon=(0, 1, 2),
         history=(-1, 0),
@@ -185,10 +188,16 @@ def of_mechanisms() -> Iterator[Any]:
     yield from each_of(
         UserLabelSums, budget(**(sums | {"delta": None, "domain": DOMAIN})), min_count=(2,), delta=(F(1, 9),)
     )
-    for mechanism in (USERS["label sums"][0], USERS["labels with the rest"][0], USERS["label sums, listed"][0]):
+    for name in ("label sums", "labels with the rest", "label sums, listed", "labels by slot", "labels, periods"):
         for tick, start, since in product((1, 2, 6), (1, 2, 3), (0, 1, 2)):
-            if since < tick:
-                yield outcome(partial(mechanism.threshold, tick, start=start, since=since))
+            if since <= tick:
+                yield outcome(partial(USERS[name][0].threshold, tick, start=start, since=since))
+    for variance, cap, most in product((F(1, 4), F(400)), (1, 16), (1, 2, 9, None)):
+        for rule in (Appearance(releases=9, delta=F(1, 10**6)), Appearance(releases=1, delta=F(1, 2), min_count=3)):
+            yield (
+                rule.threshold(Law(None, 0, gaussian_node(variance)), cap, most),
+                rule.spread(variance, cap, most or cap),
+            )
     inner = UserStatistics(**budget(cap=FixedCap(units=4), horizon=2))
     yield from each_of(
         EachPeriod,
@@ -217,6 +226,89 @@ def of_mechanisms() -> Iterator[Any]:
         series=(0, 1),
         horizon=(0, 1),
     )
+    each = USERS["each period of a sum"][0]
+    for owner, asked in ((each, "__nothing__"), (each, "counters"), (object.__new__(EachPeriod), "counters")):
+        yield outcome(partial(_length, owner, asked))
+    for mechanism, batch in USERS.values():
+        if not isinstance(mechanism, EachPeriod):
+            run = Run(replace(mechanism, history=0), SeededNoise(2))
+            run.update(batch(0))
+            run.release()
+            yield outcome(partial(run.between, 0, 1))
+    for is_pure, moves, priced in product((False, True), repeat=3):
+        moved = Sensitivity(total=1, squared=1, moves=moves, moves_priced=priced)
+        for kind in (HaarPlan, Costly, Dear, Other):
+            own: Any = Counters(**(firm | {"kind": kind, "is_pure": is_pure, "sensitivity": moved, "weights": (F(1),)}))
+            yield kind.__name__, outcome(partial(_cost, own))
+
+
+class Costly(HaarPlan):
+    """A plan that costs more than it was asked for: by one in ten."""
+
+    times = F(11, 10)
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, **loss: Any) -> Any:
+        return HaarPlan.calibrated(horizon=horizon, **{name: cls.times * each for name, each in loss.items()})
+
+
+class Dear(Costly):
+    """The same, by so much that a move alone could be paid."""
+
+    times = F(19, 10)
+
+
+class Other(HaarPlan):
+    """A plan with the other kind of noise."""
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, **loss: Any) -> Any:
+        other = {"rho": "epsilon", "epsilon": "rho"}
+        return HaarPlan.calibrated(horizon=horizon, **{other[name]: each / 100 for name, each in loss.items()})
+
+
+def _cost(counters: Counters) -> Any:
+    plan = counters.plan(1, 3, 0)
+    return None if plan is None else plan.cost
+
+
+def _length(owner: Any, name: str) -> int:
+    return len(getattr(owner, name))
+
+
+class LevelNoise(NoNoise):
+    """The same number in every place."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        out[:] = self._level
+
+
+def of_ties() -> Iterator[Any]:
+    """Which labels are shown of those that one, two, three and more units hold, where noise is the same everywhere."""
+    held = [(f"u{number} {unit}", f"l{number:03}", 1) for number in range(1, 90) for unit in range(number)]
+    batch = pl.DataFrame(held, schema=["user", "label", "value"], orient="row")
+    for level, least in product((0, 3, 30, 900), (1, 4)):
+        own = budget(cap=FixedCap(units=2), min_count=least, delta=F(1, 10), history=0, plan=TreePlan)
+        chosen: list[Any] = [
+            UserLabels(**own),
+            UserLabels(**own, per_label=1),
+            *(UserLabelSums(low=low, high=1, **own) for low in (0, -1, -2)),
+        ]
+        for mechanism in chosen:
+            run = Run(mechanism, LevelNoise(level))
+            run.update(batch)
+            yield run.release().value
+    for threshold in (1, 20):
+        keys = batch["label"]
+        for level, domain in product((-1, 0, 3), (None, Domain(keys.unique().to_list()))):
+            delta = F(1, 10) if domain is None else F(0)
+            counts = TickCounts(horizon=2, scale=F(1, 2), threshold=max(threshold, 3), delta=delta, domain=domain)
+            counted = Run(counts, LevelNoise(level))
+            counted.update(keys)
+            yield counted.release().value
 
 
 COLUMNS: dict[str, list[Any]] = {
@@ -287,12 +379,13 @@ def of_batches(name: str) -> Iterator[Any]:
             "key": ["ab", "bb", "c"],
             "value": [1, 2, 3],
             "length": [1.0, 2.0, 3.0],
+            "plus": [1, 0, 3],
             "weight": [1, 1, -1],
             "a": [True, True, False],
             "b": [False, True, True],
         }
     )
-    good = good.with_columns(both=pl.struct(key="label", value="value"), means=pl.struct(key="label", value="value"))
+    good = good.with_columns(pl.struct(key="label", value="value").alias(own) for own in ("both", "means", "zero"))
     changed = [good.with_columns(column.alias(own)) for own, columns in COLUMNS.items() for column in columns]
     batches: list[Any] = [good, good.head(0), *(good.drop(own) for own in COLUMNS), *changed]
     if name.startswith("counts of a tick"):
@@ -463,6 +556,7 @@ ASKED: dict[str, Callable[[], Iterator[Any]]] = {
     "caps": of_caps,
     "heads": of_heads,
     "mechanisms of users": of_mechanisms,
+    "ties": of_ties,
     **{f"batches of {name}": partial(of_batches, name) for name in COUNTED},
     "monitors": of_monitors,
     "charges": of_charges,
