@@ -21,6 +21,9 @@ class CutBatches:
         self.plan: GatherPlan | None = None
         self.gatherer: Gatherer | None = None
 
+    def start(self, rules: Any = None) -> None:
+        """Nothing: they are in this process."""
+
     def begin(self, plan: GatherPlan, key: Secret | None) -> None:
         self.plan, self.gatherer = plan, plan.gatherer(key)
 

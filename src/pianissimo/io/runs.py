@@ -165,6 +165,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
     place = Place.of(state, witness=witness, ledger=ledger)
     # From here on whoever looks after the stream is told, also where it fails before its loop begins.
     shown, is_looping = health or (place.folder and place.folder / "health.json"), False
+    workers: Workers | None = None
     try:
         with stop_on_signals() if stop is None else nullcontext(stop) as told:
             wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
@@ -233,6 +234,9 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
         if not is_looping and shown is not None and place.is_free():
             tell_failed_start(shown, error)
         raise
+    finally:
+        if workers is not None:
+            workers.close()
 
 
 def _kept(spec: StreamSpec, retention: int | str | None) -> timedelta | None:

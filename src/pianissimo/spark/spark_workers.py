@@ -87,6 +87,9 @@ class SparkWorkers:
             self._made = _made(self._master, self._settings, insecure=self._insecure)
         return self._made
 
+    def start(self, rules: Any = None) -> None:
+        """Nothing: executors are there, or begin with the first job."""
+
     def begin(self, plan: GatherPlan, key: Secret | None) -> None:  # noqa: ARG002  # a key never goes into a closure
         """Gather for a stream."""
         if plan.names_check is not None and self._names is None:

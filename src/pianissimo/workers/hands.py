@@ -23,6 +23,9 @@ ROWS_A_SLICE = 2**18
 class Workers(Protocol):
     """Those who read ranges and gather what they add, somewhere."""
 
+    def start(self, rules: Any = None) -> None:
+        """Get ready to read by these rules, before there is a stream to gather for; whoever does so closes them."""
+
     def begin(self, plan: GatherPlan, key: Secret | None) -> None:
         """Gather for a stream; `key` is its names key, for those who may be handed it."""
 

@@ -1,4 +1,4 @@
-"""One process of `ProcessWorkers`: it is told the plan, then ranges, and tells what each adds, until its pipe ends."""
+"""One process of `ProcessWorkers`: told rules, a plan and ranges, it tells what each adds, until its pipe ends."""
 
 import os
 import pickle
@@ -7,22 +7,27 @@ from typing import Any
 
 from pianissimo.errors import PianissimoError
 from pianissimo.noise import Secret
+from pianissimo.workers.gather_plan import Gatherer
 from pianissimo.workers.processes import receive, send
 
 
 def serve(asked: Any, told: Any) -> None:
     """Answer until nobody asks any more."""
-    plan, key = pickle.loads(receive(asked))  # noqa: S301  # of the process that started this one
-    gatherer = plan.gatherer(None if key is None else Secret(key))
+    gatherer: Gatherer | None = None
     rules: Any = None
     while True:
         try:
-            kind, content = pickle.loads(receive(asked))  # noqa: S301
+            kind, content = pickle.loads(receive(asked))  # noqa: S301  # of the process that started this one
         except EOFError:
             return
         if kind == "rules":
             rules = pickle.loads(content)  # noqa: S301
             continue
+        if kind == "plan":
+            plan, key = content
+            gatherer = plan.gatherer(None if key is None else Secret(key))
+            continue
+        assert gatherer is not None  # noqa: S101  # a stream comes before its ranges
         answer: tuple[str, Any]
         try:
             answer = ("gathered", gatherer.of(content, rules))

@@ -1,8 +1,8 @@
 """All cores of one machine: processes that are started anew, and never forked from one that has threads.
 
-Each is a Python of its own with the package and nothing else. It is told the plan and, where users or values are named,
-the names key, by a pipe; then ranges one after the other. One that dies is started again, and its range is worked on
-again. When the stream's process ends, however it ends, its pipe does, and so do they.
+Each is a Python of its own with the package and nothing else. By a pipe it is told how rows are judged, then the plan
+and, where users or values are named, the names key, then ranges one after the other. One that dies is started again,
+and its range is worked on again. When the stream's process ends, however it ends, its pipe does, and so do they.
 """
 
 import os
@@ -44,24 +44,35 @@ class ProcessWorkers:
         count = cores() if count is None else count
         check_at_least(1, workers=count)
         self.count = count
-        self._told: tuple[GatherPlan, Secret | None] | None = None
+        self._is_told = False
         self._all: list[_Process] = []
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._pool: ThreadPoolExecutor | None = None
 
-    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
-        """Start the processes."""
-        self.close()
-        self._told = (plan, key)
+    def start(self, rules: Any = None) -> None:
+        """Start the processes, and have them know the rules: while they wake up, whoever asks does something else."""
+        if self._pool is not None:
+            return
         self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="workers")
         self._free = queue.SimpleQueue()
-        self._all = [_Process(plan, key) for _ in range(self.count)]
+        self._all = [_Process() for _ in range(self.count)]
+        packed = pickle.dumps(rules)
         for each in self._all:
-            self._free.put(each)
+            self._pool.submit(self._wake, each, packed)
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        """Tell the processes for which stream they gather; they are started where nobody has."""
+        if self._is_told:
+            self.close()
+        self.start()
+        self._is_told = True
+        hello = pickle.dumps(("plan", (plan, None if key is None else bytes(key))))
+        for each in self._all:
+            each.hello = hello
 
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         """What each range adds, in their order."""
-        if self._pool is None:
+        if self._pool is None or not self._is_told:
             raise StateError("workers must belong to a stream to gather, got none; give them to Stream.open")
         left, pool = iter(ranges), self._pool
         packed = pickle.dumps(rules)
@@ -92,10 +103,19 @@ class ProcessWorkers:
             self._pool = None
         for each in self._all:
             each.end()
-        self._all = []
+        self._all, self._is_told = [], False
 
     def __repr__(self) -> str:
         return f"ProcessWorkers(count={self.count})"
+
+    def _wake(self, worker: "_Process", rules: bytes) -> None:
+        try:
+            worker.know(rules)
+        except OSError:
+            # It is told again, or started again, when there is something to do.
+            pass
+        finally:
+            self._free.put(worker)
 
     def _work(self, some: Range, rules: bytes) -> GatheredRange:
         worker = self._free.get()
@@ -117,8 +137,10 @@ class ProcessWorkers:
 class _Process:
     """One process, used by one thread at a time."""
 
-    def __init__(self, plan: GatherPlan, key: Secret | None) -> None:
-        self._hello = pickle.dumps((plan, None if key is None else bytes(key)))
+    def __init__(self) -> None:
+        self.hello = b""
+        """What it is told of the stream."""
+
         self._rules: bytes | None = None
         self._is_told = False
         self._child: subprocess.Popen[bytes] | None = None
@@ -145,19 +167,24 @@ class _Process:
         self._rules, self._is_told = None, False
 
     def asked(self, some: Range, rules: bytes) -> GatheredRange:
+        self.know(rules)
         assert self._child is not None  # noqa: S101
         if not self._is_told:
-            send(self._child.stdin, self._hello)
+            send(self._child.stdin, self.hello)
             self._is_told = True
-        if self._rules != rules:
-            send(self._child.stdin, pickle.dumps(("rules", rules)))
-            self._rules = rules
         send(self._child.stdin, pickle.dumps(("range", some)))
         kind, content = pickle.loads(receive(self._child.stdout))  # noqa: S301  # of our own child
         if kind == "gathered":
             found: GatheredRange = content
             return found
         raise error_of(*content)
+
+    def know(self, rules: bytes) -> None:
+        """Tell it how rows are judged; to understand that it has to know how they are read."""
+        assert self._child is not None  # noqa: S101
+        if self._rules != rules:
+            send(self._child.stdin, pickle.dumps(("rules", rules)))
+            self._rules = rules
 
     def end(self) -> None:
         child, self._child = self._child, None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,7 @@ class WorkedFiles(FilesRead):
         self._rules = FileRules(spec)
         super().__init__(self._rules.checker, refused)
         self._workers = workers
+        workers.start(self._rules)
         self._ranges = {path: ranges_of_file(path, form, self.checker) for path, form in self.files}
         self._shares: list[_WorkedShare] | None = None
         self._is_resumed = False
@@ -275,10 +276,15 @@ class WorkedFiles(FilesRead):
         shares: list[_WorkedShare] = []
         unreadable: dict[str, pl.DataFrame] = {}
         held = counted = refused = 0
-        for path, ranges in self._ranges.items():
+        asked = [
+            (path, [replace(each, after=self._after, onto=tick) for each in ranges])
+            for path, ranges in self._ranges.items()
+        ]
+        # One call for all files: whoever works goes on with the next file while others are still in the one before.
+        answers = self._workers.gather([each for _, ranges in asked for each in ranges], self._rules)
+        for path, ranges in asked:
             lines, missing, of_file = 0, set(self.checker.wanted.names), []
-            asked = [replace(each, after=self._after, onto=tick) for each in ranges]
-            for each, found in zip(asked, self._workers.gather(asked, self._rules), strict=True):
+            for each, found in zip(ranges, islice(answers, len(ranges)), strict=True):
                 report: RangeReport = found.report
                 of_file.append(report.refused.with_columns(pl.col("line") + lines))
                 lines += 0 if each.form == "parquet" else report.lines
