@@ -60,7 +60,7 @@ def function_of(code: CodeType) -> Function | None:
 def all_functions() -> dict[Function, list[FunctionType]]:
     """Every function of the package by its file and name."""
     for module in pkgutil.walk_packages(pianissimo.__path__, "pianissimo."):
-        if module.name.split(".")[1] not in ("cli", "demo", "io", "service", "spark"):
+        if module.name.split(".")[1] not in ("__main__", "cli", "demo", "io", "service", "spark"):
             importlib.import_module(module.name)
     found: dict[Function, list[FunctionType]] = defaultdict(list)
     for each in gc.get_objects():
