@@ -138,9 +138,29 @@ def prices() -> list[Any]:
     return [outcome(partial(price, losses, delta)) for losses, delta in asked]
 
 
+def prices_of_many() -> list[Any]:
+    """What losses are worth together that are rarely together, and at the very bad mass."""
+    rho, loud = Booked(F(1, 50), F(1, 10**8)), Race(charges=1, scale=F(1))
+    wide = (BoundedRange(4, F(1, 5)), BoundedRange(7, F(1, 90)))
+    together: list[tuple[Loss, ...]] = [
+        wide,
+        (*wide, Pure(F(1, 7)), Pure(F(1, 7)), Pure(F(1, 30))),
+        (*wide, rho, Pure(F(1, 7))),
+        (BoundedRange(1001, F(1, 500)),),
+        (BoundedRange(40, F(1, 10)), BoundedRange(40, F(1, 11))),
+        (loud, rho),
+        (loud, rho, Pure(F(1, 7)), *wide),
+        (Race(charges=2, scale=F(2)), Race(charges=1, scale=F(3)), rho),
+        (Pure(F(1, 100)),) * 300,
+    ]
+    bad = Mixed(pure=F(1), bad=F(1, 10**6))
+    return [outcome(partial(price, losses, F(1, 10**6))) for losses in [*together, (bad,), (bad, bad)]]
+
+
 FUNCTIONS: dict[str, Callable[[], Any]] = {
     **{name: partial(given, function, asked) for name, function, asked in functions()},
     "prices": prices,
+    "prices of many": prices_of_many,
 }
 
 

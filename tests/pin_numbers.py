@@ -147,6 +147,12 @@ NUMBERS: dict[str, Callable[[], Any]] = {
         epsilon_by_recursion(30, F(1, 5), F(1, 10**5)),
         kappa(F(1, 2)),
     ],
+    "bounded range at its limits": lambda: [
+        epsilon_by_recursion(2, F(20_000), F(1, 10**6)),
+        epsilon_by_recursion(3, F(1, 5), F(1, 10**310)),
+        epsilon_by_recursion(3, F(0), F(1, 10**6)),
+        epsilon_by_concentration([(2, F(1, 10)), (3, F(1, 40))], F(1, 10**6)),
+    ],
     "many pure losses": lambda: [
         advanced_epsilon(Counter({F(1, 10): 50, F(1, 3): 4}), F(1, 10**6)),
         optimal_epsilon([F(1, 2)] * 6 + [F(1, 5)] * 3, F(1, 10**4)),

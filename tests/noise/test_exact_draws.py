@@ -95,3 +95,51 @@ def test_uniform_draws_do_not_go_on_for_ever() -> None:
     with pytest.raises(ParameterError, match="must not be all alike"):
         uniform_below(3, GivenBits(2**128 - 1, 1))
     assert Bits(GivenBits(5, 1)).first(130) == 5 * 4 + 3
+
+
+class BitsOf(NoNoise):
+    """The uniform bits of one number below 1."""
+
+    def __init__(self, number: Fraction) -> None:
+        self.number = number
+
+    def bits(self, keys: Keys) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+        words = [int(self.number * 2 ** (128 * (int(key) + 1))) % 2**128 for key in keys]
+        return np.array([[word % 2**64, word >> 64] for word in words], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("bits", [150, 300, 700])
+def test_draws_are_decided_by_bits_far_behind_the_first(bits: int) -> None:
+    near = Fraction(1, 2**bits)
+    step = Fraction(2, 3)
+    assert binomial(1, rational(Fraction(1, 3)), BitsOf(step - near)) == 0
+    assert binomial(1, rational(Fraction(1, 3)), BitsOf(step + near)) == 1
+    with localcontext(prec=400):
+        chance = Fraction((-Decimal(1) / 7).exp())
+    assert geometric(Fraction(1, 7), BitsOf(chance - near)) == 1
+    assert geometric(Fraction(1, 7), BitsOf(chance + near)) == 0
+    tiny = laplace_passes(Fraction(1), 200)
+    with localcontext(prec=400):
+        shown = Decimal(-200).exp() / (1 + Decimal(-1).exp())
+        chance = Fraction((2**290 * (1 - shown).ln()).exp())
+    assert binomial(2**290, tiny, BitsOf(chance - near)) == 0
+    assert binomial(2**290, tiny, BitsOf(chance + near)) == 1
+
+
+def test_the_last_bits_of_all_are_the_last_number() -> None:
+    for trials in (1, 2, 3):
+        assert binomial(trials, rational(Fraction(1, 2)), GivenBits(2**128 - 1, 1)) == trials
+    # Nothing but zeros at first: the draw is large, and what follows tells how large.
+    assert geometric(Fraction(1), GivenBits(0, Fraction(1, 2))) == math.floor(129 * math.log(2))
+
+
+def test_uniform_numbers_below_a_power_of_two_take_no_second_attempt() -> None:
+    assert uniform_below(4, GivenBits(2**128 - 1, 1)) == 3
+    assert uniform_below(1, GivenBits(0, 0)) == 0
+    assert uniform_below(5, GivenBits(2**127, 0)) == 4
+
+
+def test_few_successes_are_let_pass_up_to_the_limit() -> None:
+    check_few(2**12, rational(Fraction(1)))
+    with pytest.raises(ParameterError, match="raise the threshold"):
+        check_few(2**12 + 1, rational(Fraction(1)))
