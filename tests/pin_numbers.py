@@ -44,8 +44,8 @@ from pianissimo.noise.exact_laws import (
     tail,
 )
 from pianissimo.noise.laws import gaussian_node, laplace_node
-from pianissimo.noise.moves import move_price, plan_for_moves
-from pianissimo.noise.plan import difference_variance, difference_weights
+from pianissimo.noise.moves import has_no_negative_entries, move_loss, move_price, plan_for_moves
+from pianissimo.noise.plan import difference_variance, difference_weights, plan_loss
 from pianissimo.noise.toeplitz import lattice_column
 from pianissimo.selection import FixedThresholdLaplace, LimitedLaplace, OptimalThreshold, StrictDomain, UnkGauss
 from pianissimo.selection.thresholds import laplace_difference_offset, laplace_offset, race_offset
@@ -114,6 +114,16 @@ NUMBERS: dict[str, Callable[[], Any]] = {
         for ticks in (5, 40)
     },
     "price of moves": lambda: [move_price(make(20)) for name, make in PLANS.items()],
+    "losses of plans": lambda: [
+        (
+            plan_loss(plan, series=3, magnitude=2, watched=5),
+            plan_loss(plan, series=2, magnitude=3),
+            move_loss(plan, magnitude=3),
+            has_no_negative_entries(plan),
+        )
+        for ticks in (2, 7)
+        for plan in (*(make(ticks) for make in PLANS.values()), HaarPlan.calibrated(horizon=ticks, epsilon=0.5))
+    ],
     "plans for moves": lambda: [
         (plan.cost, [each.variance for each in plan.noises])
         for behind in (False, True)

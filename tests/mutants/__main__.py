@@ -91,13 +91,14 @@ class Order:
         anew = [test for name in names if name.endswith("::") for test in self._files[name[:-2]] if test not in names]
         pins = sum(self._reached.seconds[name] for name in pinned)
         direct = [name for name in direct if not name.endswith("::")]
-        return self._fitting(direct, self._seconds + pins), self._fitting(anew, self._seconds)
+        left = self._seconds + (pins if self._seconds >= SHORT else 0.0)
+        return self._fitting(direct, left), self._fitting(anew, self._seconds)
 
     def _fitting(self, names: Iterable[str], left: float) -> list[str]:
         fit = []
         for name in names:
             left -= self._reached.seconds[name]
-            if left < 0:
+            if left < 0 and fit:
                 break
             fit.append(name)
         return [name for name in fit if not name.endswith("::")]
@@ -177,7 +178,12 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--folder", choices=FOLDERS, action="append")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--seconds", type=float, default=SHORT, help="of CPU that survivors cost, besides pins")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SHORT,
+        help="of CPU that survivors cost; of less than two, pins included: a first look",
+    )
     asked = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     if asked.what == "summary":
