@@ -131,15 +131,14 @@ def refused() -> Iterator[Any]:
     for mechanism, batch in product(every.values(), batches):
         yield tried(lambda of=mechanism, batch=batch: of.gather(of.start(SeededNoise(SEED)), batch))  # type: ignore[misc]
     for low, high, coarse in product((-6, 0, 3), (-6, 0, 3, 9), (0, 1, 3, 4)):
-        yield tried(
-            lambda low=low, high=high, coarse=coarse: sums_of(Summer(plan=loud(), low=low, high=high, coarse=coarse))
-        )  # type: ignore[misc]
+        yield tried(partial(sums_of, low=low, high=high, coarse=coarse))
     for k in range(7):
         yield tried(lambda k=k: TopList(histogram=KnownHistogram(plan=loud(), domain=domain), k=k))  # type: ignore[misc]
 
 
-def sums_of(summer: Summer) -> Any:
+def sums_of(**fields: int) -> Any:
     """What a sum makes of values, and of what are none."""
+    summer = Summer(plan=loud(), **fields)
     given = [list(range(-9, 14)), [], [1, None], [0.5], [2**40, -(2**40)], ["a"]]
     state = summer.start(SeededNoise(SEED))
     found = [tried(lambda each=each: summer.gather(state, pl.Series(each))) for each in given]  # type: ignore[misc]
@@ -179,9 +178,7 @@ def past(limit: int) -> Iterator[Any]:
             taken.take_logged(recent.to_plain(), [*checkpoints.values(), *logs])
             yield tick, sorted(recent.lasting()), sorted(recent.missing()), sorted(taken.missing())
             for start, end in product(range(tick + 1), range(tick + 2)):
-                found = [
-                    tried(lambda of=of, start=start, end=end: of.between(start, end, size=3)) for of in (recent, taken)
-                ]  # type: ignore[misc]
+                found = [tried(partial(of.between, start, end, size=3)) for of in (recent, taken)]
                 right = start < end <= tick and (truth[end] - truth[start]).tolist()
                 yield [each == right or each for each in found]
             yield [tried(lambda end=end: refusal(recent, 1, end)) for end in (3, 5, tick)]  # type: ignore[misc]
@@ -251,9 +248,7 @@ def thresholds() -> Iterator[Any]:
         yield name, _log_share(plan, delta), [_spread_at(plan, tick, delta) for tick in (1, 2, 13, 40)]
         yield tried(lambda plan=plan, delta=delta: _constant_spread(plan, delta))  # type: ignore[misc]
         for cut in ThresholdRule:
-            yield tried(
-                lambda plan=plan, delta=delta, cut=cut: [threshold_at(plan, each, delta, cut) for each in (1, 40)]
-            )  # type: ignore[misc]
+            yield [tried(partial(threshold_at, plan, tick, delta, cut)) for tick in (1, 40)]
             histogram = partial(UnknownHistogram, plan=plan, delta=delta, cut=cut)
             for keys in (1, 3, 255, 256, 257):
                 yield tried(lambda make=histogram, keys=keys: make(max_keys_per_event=keys).guarantee)  # type: ignore[misc]

@@ -96,7 +96,25 @@ def sketches() -> dict[str, Sketch]:
     }
 
 
-NUMBERS = (-1, 0, 1, 2, 3, 4, 5, 2**22, 2**22 + 1, LARGEST_TOTAL, LARGEST_TOTAL + 1, None, True, False, "x", 0.5, [])
+NUMBERS: tuple[Any, ...] = (
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    2**22,
+    2**22 + 1,
+    LARGEST_TOTAL,
+    LARGEST_TOTAL + 1,
+    None,
+    True,
+    False,
+    "x",
+    0.5,
+    [],
+)
 KINDS = ("misra-gries", "standard", "privacy-aware", "merged", "int64", "text", "bytes", "other")
 
 

@@ -95,7 +95,7 @@ class Order:
         return self._fitting(direct, left), self._fitting(anew, self._seconds)
 
     def _fitting(self, names: Iterable[str], left: float) -> list[str]:
-        fit = []
+        fit: list[str] = []
         for name in names:
             left -= self._reached.seconds[name]
             if left < 0 and fit:

@@ -43,7 +43,7 @@ class Written(NoNoise):
 
 
 def draws(noise: Noise) -> list[int]:
-    return noise.gaussian(variance=F(10**9), keys=KEYS).tolist()
+    return [int(each) for each in noise.gaussian(variance=F(10**9), keys=KEYS)]
 
 
 def test_seals_are_counted_from_where_something_begins_anew() -> None:
@@ -98,7 +98,7 @@ def test_parts_of_a_path_are_whole_numbers_of_128_bits() -> None:
 def test_a_target_is_a_rho_or_an_epsilon() -> None:
     for both in ({"rho": F(1), "epsilon": F(1)}, {"rho": None, "epsilon": None}):
         with pytest.raises(ParameterError, match="must be given"):
-            LossTarget.of(**both)  # type: ignore[arg-type]
+            LossTarget.of(**both)
 
 
 def test_names_are_of_one_life_of_one_configuration_and_the_check_is_no_name() -> None:
