@@ -14,7 +14,7 @@ from tests.shared_checks import resumed, stored
 import pianissimo as pp
 from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
-from pianissimo.counting.unknown import Reachable
+from pianissimo.counting.reachable import Reachable
 from pianissimo.errors import ParameterError
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, SplinePlan, TreePlan

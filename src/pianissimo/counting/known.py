@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.counting.counter import OverPlan
+from pianissimo.counting.reachable import Leaders
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known
 from pianissimo.loss.losses import Guarantee, event_guarantee
@@ -20,7 +21,7 @@ from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import plan_loss
 from pianissimo.noise.recent import Recent
-from pianissimo.noise.running import RunningNoise, rounded, running_noise
+from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
@@ -74,6 +75,8 @@ class KnownHistogramState:
     recent: Recent
     index: LabelIndex = field(metadata=TRANSIENT)
     noise: RunningNoise = field(metadata=TRANSIENT)
+    leaders: Leaders | None = field(metadata=TRANSIENT, default=None)
+    """Where only the first labels are asked for."""
 
 
 @identified("known-histogram")
@@ -135,6 +138,8 @@ class KnownHistogram(OverPlan):
         slots, counts = gathered
         add_counts(state.counts, slots, counts)
         state.recent.add(slots, counts)
+        if state.leaders is not None:
+            state.leaders.note(slots, counts)
 
     def release(self, state: KnownHistogramState, tick: int, noise: Noise) -> LabelCounts:
         state.recent.close()
@@ -146,8 +151,32 @@ class KnownHistogram(OverPlan):
         numerators = state.noise.since(noise, start, end, state.index.keys(0, len(moves)))
         return LabelCounts(self.domain.labels.clone(), rounded(moves, numerators, self.plan.shift))
 
+    def first_release(self, state: KnownHistogramState, tick: int, noise: Noise, leaders: Leaders) -> LabelCounts:
+        """The release of all labels that can be among the first, and perhaps of others, in the order of the domain."""
+        state.recent.close()
+        slots = leaders.slots(state.counts)
+        if slots is None:
+            numerators = leaders.noise.at(noise, tick, len(state.counts), state.index.keys)
+            return LabelCounts(self.domain.labels, rounded(state.counts, numerators, self.plan.shift))
+        keys = state.index.keys_at
+        numerators = leaders.noise.at(noise, tick, len(slots), lambda start, end: keys(slots[start:end]))
+        order = np.argsort(slots)
+        estimates = rounded(state.counts[slots], numerators, self.plan.shift)
+        return LabelCounts(self.domain.labels.gather(slots[order]), estimates[order])
+
+    def first_between(
+        self, state: KnownHistogramState, start: int, end: int, noise: Noise, leaders: Leaders
+    ) -> LabelCounts:
+        """The same of an interval, which has the noise of two releases."""
+        moves = state.recent.between(start, end, size=len(state.counts))
+        slots = np.flatnonzero(moves >= leaders.least_of(moves, releases=2))
+        numerators = evaluate(self.plan, noise, end, state.index.keys_at(slots), since=start)
+        return LabelCounts(self.domain.labels.gather(slots), rounded(moves[slots], numerators, self.plan.shift))
+
     def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:
         every_slot = np.arange(len(left.counts))
         add_counts(left.counts, every_slot, right.counts)
         left.recent.add(every_slot, right.counts)
+        if left.leaders is not None:
+            left.leaders.note(every_slot, right.counts)
         return left

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, add_up, in_order
+from pianissimo.counting.reachable import Leaders
 from pianissimo.counting.unknown import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
@@ -269,7 +270,8 @@ class TopList(_SortedRelease):
     Guarantee: that of the histogram; sorting its release is post-processing.
     Error: that of the histogram's estimates; the label on top is also the one with lucky noise, so its estimate leans
     upward where counts are close, and a low end that holds must hold for all labels together.
-    Cost: that of the histogram.
+    Cost: that of the histogram; of listed labels at a tick only those that had events, and those so near the first k
+    that noise could bring them there.
     """
 
     histogram: KnownHistogram | UnknownHistogram
@@ -287,8 +289,23 @@ class TopList(_SortedRelease):
     def plan(self) -> NoisePlan:
         return self.histogram.plan
 
+    def start(self, noise: Noise) -> Any:
+        state: Any = _SortedRelease.start(self, noise)
+        if isinstance(self.histogram, KnownHistogram):
+            state.leaders = Leaders(self.plan, self.k)
+        return state
+
+    def release(self, state: Any, tick: int, noise: Noise) -> LabelCounts:
+        if not isinstance(self.histogram, KnownHistogram):
+            return _SortedRelease.release(self, state, tick, noise)
+        value = self.histogram.first_release(state, tick, noise, state.leaders)
+        return _first_of(value, self.k, among=len(self.histogram.domain))
+
     def between(self, state: Any, start: int, end: int, noise: Noise) -> LabelCounts:
-        return _first_of(self.histogram.between(state, start, end, noise), self.k)
+        if not isinstance(self.histogram, KnownHistogram):
+            return _first_of(self.histogram.between(state, start, end, noise), self.k)
+        value = self.histogram.first_between(state, start, end, noise, state.leaders)
+        return _first_of(value, self.k, among=len(self.histogram.domain))
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         return self.histogram.between_error(start, end, coverage)
@@ -310,7 +327,8 @@ class MetaTopList(_SortedRelease):
     histogram: MetaHistogram
 
 
-def _first_of(value: LabelCounts, k: int) -> LabelCounts:
+def _first_of(value: LabelCounts, k: int, *, among: int | None = None) -> LabelCounts:
     """The k largest estimates, in order; labels come in the order of their bytes, which is kept among equals."""
     order = np.argsort(-value.estimates, kind="stable")[:k]
-    return LabelCounts(detached(value.labels.gather(order)), value.estimates[order], among=len(value.labels))
+    chosen_from = len(value.labels) if among is None else among
+    return LabelCounts(detached(value.labels.gather(order)), value.estimates[order], among=chosen_from)

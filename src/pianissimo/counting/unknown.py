@@ -30,13 +30,14 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
+from pianissimo.counting.reachable import Reachable, most_added, places_among
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, VisibleLabels, add_counts, count_labels, visible_labels
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.plan import NoisePlan, is_pure, largest_noise, plan_loss, terms_of, variance_at
+from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import ONE_SERIES, RunningNoise, rounded, running_noise
 
@@ -100,42 +101,6 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
         enough = float((counts * np.exp(-(middle**2) / (2 * variances))).sum()) <= delta
         low, high = (low, middle) if enough else (middle, high)
     return high
-
-
-class Reachable:
-    """The slots of labels that noise could lift to the least estimate that is ever shown, as they get there: secret.
-
-    Noise never exceeds what its samplers give at most. A label whose count is further below is not shown, whatever its
-    noise is: leaving it out changes no bit of any release (docs/privacy.md, 'Labels that cannot be shown').
-    """
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-        self._slots: NDArray[np.int64] | None = None
-        self._are_in = np.zeros(0, dtype=np.bool_)
-        self._moved: list[NDArray[np.int64]] = []
-
-    def note(self, slots: NDArray[np.int64]) -> None:
-        """The counts of these have grown."""
-        if self._slots is not None:
-            self._moved.append(slots)
-
-    def slots(self, counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Them in the order in which they got there; None where all labels are there from their first event on."""
-        if self._least <= 1:
-            return None
-        if self._slots is None:
-            self._slots, moved = np.zeros(0, dtype=np.int64), np.arange(len(counts))
-        else:
-            moved = np.concatenate(self._moved) if self._moved else self._slots[:0]
-        self._moved = []
-        if len(counts) > len(self._are_in):
-            self._are_in = np.concatenate([self._are_in, np.zeros(len(counts) - len(self._are_in), dtype=np.bool_)])
-        near = moved[counts[moved] >= self._least]
-        new = np.unique(near[~self._are_in[near]])
-        self._are_in[new] = True
-        self._slots = np.concatenate([self._slots, new])
-        return self._slots
 
 
 @dataclass(slots=True, repr=False)
@@ -231,7 +196,7 @@ class UnknownHistogram(OverPlan):
     @property
     def _least_count(self) -> int:
         """No label of fewer events can be shown: noise is rounded as `rounded` does, which keeps its order."""
-        return self.show_from - ((2 * largest_noise(self.plan) >> self.plan.shift) + 1) // 2
+        return self.show_from - most_added(self.plan)
 
     def start(self, noise: Noise) -> UnknownHistogramState:
         return UnknownHistogramState(
@@ -329,13 +294,3 @@ class UnknownHistogram(OverPlan):
         ordered, shown, _ = state.visible
         places = ordered if slots is None or by_slot else places_among(slots, ordered)
         return LabelCounts(shown.clone(), estimates[places])
-
-
-def places_among(slots: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where some of these slots, which are in no order, stand.
-
-    >>> places_among(np.array([7, 2, 5]), np.array([5, 7])).tolist()
-    [2, 0]
-    """
-    order = np.argsort(slots)
-    return order[np.searchsorted(slots, some, sorter=order)]
