@@ -245,7 +245,11 @@ def thresholds() -> Iterator[Any]:
     """From where on labels are shown, before it is rounded."""
     for (name, make), delta in product(PLANS.items(), (F(1, 1000), F(3, 100), F(1, 10**9))):
         plan = make()
-        yield name, _log_share(plan, delta), [_spread_at(plan, tick, delta) for tick in (1, 2, 13, 40)]
+        yield (
+            name,
+            _log_share(plan.horizon, delta),
+            [_spread_at(plan, tick, delta, plan.horizon) for tick in (1, 2, 13, 40)],
+        )
         yield tried(lambda plan=plan, delta=delta: _constant_spread(plan, delta))  # type: ignore[misc]
         for cut in ThresholdRule:
             yield [tried(partial(threshold_at, plan, tick, delta, cut)) for tick in (1, 40)]

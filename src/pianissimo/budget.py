@@ -11,7 +11,7 @@ from pianissimo.identity import identified
 from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
 from pianissimo.loss.losses import Booked
 
-_LARGE_EPSILON, _MANY_UNITS = 10, 10**5
+_LARGE_EPSILON, _MANY_UNITS, _MANY_SHOWN = 10, 10**5, 0.01
 _SEE = "see docs/epsilon.md"
 
 
@@ -45,8 +45,8 @@ class Budget:
         """
         return self.delta == 0
 
-    def doubts(self, units: int | None = None) -> list[str]:
-        """Why it promises little, in words, where so many users or events are expected.
+    def doubts(self, units: int | None = None, labels: int | None = None) -> list[str]:
+        """Why it promises little, in words, where so many users or events are expected, and so many labels unlisted.
 
         >>> Budget(20, 1e-9).doubts()
         ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides; see docs/epsilon.md']
@@ -60,11 +60,17 @@ class Budget:
         if delta * many > 1:
             whom = f"one in {many:,}" + ("" if units is None else " that are expected")
             found.append(f"delta is {delta:g}: above {whom} the promise may fail for somebody; 1e-9 is usual; {_SEE}")
+        if labels is not None and delta * labels > _MANY_SHOWN:
+            # A label that one event alone holds is shown with a chance of at most delta: each of them.
+            found.append(
+                f"delta is {delta:g}: of {labels:,} labels that are expected about {delta * labels:.2g} that a single "
+                f"event holds may be shown; {_MANY_SHOWN / labels:.0e} or less keeps it to one run in a hundred; {_SEE}"
+            )
         return found
 
-    def warn(self, units: int | None = None) -> None:
+    def warn(self, units: int | None = None, labels: int | None = None) -> None:
         """Give its doubts as Python warnings."""
-        for each in self.doubts(units):
+        for each in self.doubts(units, labels):
             # By the place of this line, so that Python shows a text once, wherever it comes from.
             warnings.warn(each, BudgetWarning, stacklevel=1)
 

@@ -418,8 +418,8 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             'key = "drug"\nvalue = "price"',
             "queries.drugs.value must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', "
             "'where', 'nulls', 'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', "
-            "'show_from', 'remember', 'other', 'constant_threshold', got 'value'; what values add up to for each label "
-            "is a sum with a key: "
+            "'show_from', 'expected_keys', 'remember', 'other', 'constant_threshold', 'test_every', got 'value'; what "
+            "values add up to for each label is a sum with a key: "
             "Sum(value=..., range=..., key=...)",
         ),
         (
@@ -553,7 +553,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
             f"{TOP}\nother = true",
             ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', 'where', 'nulls', "
             "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', "
-            "'show_from', 'k', got 'other'; "
+            "'show_from', 'expected_keys', 'k', got 'other'; "
             "did you mean 'where'?",
         ),
         (

@@ -6,8 +6,11 @@ be shown').
 """
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
+from pianissimo.noise.keyed import KeyedNoise
 from pianissimo.noise.plan import NoisePlan, largest_noise
 from pianissimo.noise.running import RunningNoise, running_noise
 
@@ -97,6 +100,39 @@ class Leaders:
     def least_of(self, counts: NDArray[np.int64], releases: int = 1) -> int:
         """The least count of a label that may be among the k first, with the noise of so many releases."""
         return int(np.partition(counts, -self._k)[-self._k]) - 2 * releases * self._most
+
+
+class Turns:
+    """In which of s releases a label that is not shown is looked at, by a public hash; and who is shown: secret."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._turns = np.zeros(0, dtype=np.int64)
+        self._shown = np.zeros(0, dtype=np.int64)
+
+    def due(self, labels: pl.Series, tick: int) -> NDArray[np.int64]:
+        """The slots of the labels whose turn it is at a tick."""
+        if len(labels) > len(self._turns):
+            new = turns_of(labels[len(self._turns) :], self._every)
+            self._turns = np.concatenate([self._turns, new])
+        return np.flatnonzero(self._turns == tick % self._every)
+
+    def shown(self, shown: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The slots of the labels that are shown, in the order in which they came to be."""
+        new = shown.copy()
+        new[self._shown] = False
+        self._shown = np.concatenate([self._shown, np.flatnonzero(new)])
+        return self._shown
+
+
+def turns_of(labels: pl.Series, every: int) -> NDArray[np.int64]:
+    """The turn of each label, a number from 0 on: a hash of its bytes that everybody can compute.
+
+    >>> turns_of(pl.Series(["aspirin", "ibuprofen", "paracetamol"]), 4).tolist()
+    [0, 2, 3]
+    """
+    keys = KeyedNoise(bytes(32)).at("turns").label_keys(*codec.join_texts(labels))
+    return (keys[:, 1] % np.uint64(every)).astype(np.int64)
 
 
 def places_among(slots: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.int64]:

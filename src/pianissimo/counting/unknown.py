@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
-from pianissimo.counting.reachable import Reachable, most_added, places_among
+from pianissimo.counting.reachable import Reachable, Turns, most_added, places_among
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, VisibleLabels, add_counts, count_labels, visible_labels
@@ -39,7 +39,7 @@ from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
 from pianissimo.noise.recent import Recent
-from pianissimo.noise.running import ONE_SERIES, RunningNoise, rounded, running_noise
+from pianissimo.noise.running import ONE_SERIES, RunningNoise, evaluate, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22
@@ -54,10 +54,20 @@ class ThresholdRule(Enum):
     CONSTANT = "constant"
 
 
-def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: ThresholdRule = ThresholdRule.PER_TICK) -> int:
-    """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published."""
+def threshold_at(
+    plan: NoisePlan,
+    tick: int,
+    delta: Fraction,
+    cut: ThresholdRule = ThresholdRule.PER_TICK,
+    *,
+    tests: int | None = None,
+) -> int:
+    """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published.
+
+    A label is compared with it at every tick, or at so many of them alone.
+    """
     spread = (
-        _spread_at(plan, tick, delta)
+        _spread_at(plan, tick, delta, plan.horizon if tests is None else tests)
         if cut is ThresholdRule.PER_TICK
         else _constant_spread(cast(Hashable, plan), delta)
     )
@@ -65,14 +75,14 @@ def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: ThresholdRule
     return math.ceil(1 + rounding + spread * (1 + _ROUNDING_ERROR))
 
 
-def _log_share(plan: NoisePlan, delta: Fraction) -> float:
+def _log_share(tests: int, delta: Fraction) -> float:
     """ln(R / delta), by logarithms of whole numbers, which are right to the last bits at any size."""
-    return math.log(plan.horizon) + math.log(delta.denominator) - math.log(delta.numerator)
+    return math.log(tests) + math.log(delta.denominator) - math.log(delta.numerator)
 
 
-def _spread_at(plan: NoisePlan, tick: int, delta: Fraction) -> float:
-    """x_t with P[N_t >= x_t] <= delta / R."""
-    share = _log_share(plan, delta)
+def _spread_at(plan: NoisePlan, tick: int, delta: Fraction, tests: int) -> float:
+    """x_t with P[N_t >= x_t] <= delta / R, R the number of tests."""
+    share = _log_share(tests, delta)
     if not is_pure(plan):
         return math.sqrt(2 * float(variance_at(plan, tick)) * share)
     weights = [(term.level, term.weight / 2.0**plan.shift) for term in terms_of(plan, tick)]
@@ -95,7 +105,7 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
     if not plan.horizon <= _LONGEST_SUM:
         raise ParameterError(f"a constant threshold must stand over at most {_LONGEST_SUM} releases; cut per tick")
     variances, counts = np.unique(plan.variance_profile(), return_counts=True)
-    low, high = 0.0, math.sqrt(2 * float(variances[-1]) * _log_share(plan, delta))
+    low, high = 0.0, math.sqrt(2 * float(variances[-1]) * _log_share(plan.horizon, delta))
     for _ in range(100):
         middle = (low + high) / 2
         enough = float((counts * np.exp(-(middle**2) / (2 * variances))).sum()) <= delta
@@ -114,6 +124,7 @@ class UnknownHistogramState:
     noise: RunningNoise = field(metadata=TRANSIENT)
     rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
     reachable: Reachable = field(metadata=TRANSIENT)
+    turns: Turns | None = field(metadata=TRANSIENT)
     visible: VisibleLabels | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
@@ -163,10 +174,22 @@ class UnknownHistogram(OverPlan):
     """A public floor: no estimate below it is shown for the first time. Work at a tick is then for labels that had
     events in it and for those near the floor, and not for all."""
 
+    test_every: int = 1
+    """In one of so many releases a label that is not shown is looked at, by a public hash of its name: s. It is
+    compared with R / s thresholds alone, which are lower for it, and a new label waits up to s releases."""
+
     def __post_init__(self) -> None:
         check_at_least(
-            1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count, show_from=self.show_from
+            1,
+            max_keys_per_event=self.max_keys_per_event,
+            min_count=self.min_count,
+            show_from=self.show_from,
+            test_every=self.test_every,
         )
+        if self.test_every > 1 and (self.cut is not ThresholdRule.PER_TICK or not self.remember):
+            raise ParameterError(
+                f"test_every must be 1 with a constant threshold and without remember, got {self.test_every}"
+            )
         check_probability(delta=self.delta)
 
     @property
@@ -191,7 +214,9 @@ class UnknownHistogram(OverPlan):
         """The least estimate that is shown at `tick`."""
         # Without the event a label that is shown for it alone has at most min_count - 1. Any higher threshold that is
         # public is as private.
-        return max(self.show_from, self.min_count - 1 + threshold_at(self.plan, tick, self.delta, self.cut))
+        tests = -(-self.plan.horizon // self.test_every)
+        own = threshold_at(self.plan, tick, self.delta, self.cut, tests=tests)
+        return max(self.show_from, self.min_count - 1 + own)
 
     @property
     def _least_count(self) -> int:
@@ -207,6 +232,7 @@ class UnknownHistogram(OverPlan):
             noise=running_noise(self.plan),
             rest_noise=None if self.rest_plan is None else running_noise(self.rest_plan),
             reachable=Reachable(self._least_count),
+            turns=Turns(self.test_every) if self.test_every > 1 else None,
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
@@ -225,7 +251,10 @@ class UnknownHistogram(OverPlan):
 
     def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
         state.recent.close()
-        slots = state.reachable.slots(state.counts)
+        if state.turns is None:
+            slots = state.reachable.slots(state.counts)
+        else:
+            slots = self._take_turns(state, state.turns, tick, noise)
         counts, keys = state.counts, state.index.keys
         if slots is not None:
             counts, keys = counts[slots], lambda start, end: state.index.keys_at(slots[start:end])
@@ -237,6 +266,21 @@ class UnknownHistogram(OverPlan):
             state.shown[slots] = state.shown[slots] | passing if self.remember else passing
         value = self._visible(state, estimates, slots)
         return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))
+
+    def _take_turns(self, state: UnknownHistogramState, turns: Turns, tick: int, noise: Noise) -> NDArray[np.int64]:
+        """The slots of the labels that are shown, those among them whose turn it is and that pass.
+
+        The turns are public and the same in both worlds. A label outside its turn is not compared with any threshold,
+        so that R / s chances of delta s / R add up to delta (docs/privacy.md, 'Labels in turn').
+        """
+        due = turns.due(state.index.labels, tick)
+        # As with a floor: what noise cannot lift to the threshold needs none.
+        least = max(self.min_count, self.threshold(tick) - most_added(self.plan))
+        due = due[~state.shown[due] & (state.counts[due] >= least)]
+        numerators = evaluate(self.plan, noise, tick, state.index.keys_at(due))
+        estimates = rounded(state.counts[due], numerators, self.plan.shift)
+        state.shown[due[estimates >= self.threshold(tick)]] = True
+        return turns.shown(state.shown)
 
     def _rest(self, state: UnknownHistogramState, value: LabelCounts, tick: int, noise: Noise) -> Rest | None:
         """A separately noised total less what is shown; a sum over labels that are present but not shown would leak."""
@@ -256,7 +300,7 @@ class UnknownHistogram(OverPlan):
         # noisy counts is part of the comparison mechanism (docs/privacy.md, 'Unknown labels').
         moves = state.recent.between(start, end, size=len(state.counts))
         # Most labels are never shown, and need no noise.
-        slots = state.reachable.slots(state.counts)
+        slots = state.reachable.slots(state.counts) if state.turns is None else state.turns.shown(state.shown)
         shown = self._shown(state, slots)
         numerators = np.zeros(len(moves), dtype=np.int64)
         places = shown if slots is None else places_among(slots, shown)

@@ -45,6 +45,10 @@ class Histogram(LabelQuery):
     constant_threshold: bool = False
     """Without a domain: one threshold for all ticks, below the largest of those that change with the tick."""
 
+    test_every: int = 1
+    """Without a domain: a label that is not shown is looked at in one of so many releases alone, by a public hash of
+    its name. Thresholds are lower, a release costs less, and a new label waits up to so many releases."""
+
     kind = "histogram"
     called = "a histogram"
     takes_counts = True
@@ -53,19 +57,24 @@ class Histogram(LabelQuery):
     deletable = True
 
     def _check(self) -> None:
-        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event, test_every=self.test_every)
         check_flags(remember=self.remember, other=self.other, constant_threshold=self.constant_threshold)
         LabelQuery._check(self)
         if self.domain is not None and (self.other or self.constant_threshold):
             raise ParameterError(
                 "other and constant_threshold must stay off where the domain is known, got one of them on"
             )
+        if self.test_every > 1 and (self.domain is not None or self.constant_threshold or not self.remember):
+            raise ParameterError(
+                "test_every must be 1 with a domain, with constant_threshold and without remember, got "
+                f"{self.test_every}: labels that have turns have thresholds of their own, and stay once shown"
+            )
         if self.other and self.per is not None:
             raise ParameterError("other must stay off with per, got both: what is not shown has no windows of its own")
 
     @property
     def _is_plain(self) -> bool:
-        return LabelQuery._is_plain.__get__(self) and not (self.other or self.constant_threshold)
+        return LabelQuery._is_plain.__get__(self) and not (self.other or self.constant_threshold or self.test_every > 1)
 
     @property
     def _tree(self) -> TreeMaker:
@@ -85,7 +94,16 @@ class Histogram(LabelQuery):
             cut=ThresholdRule.CONSTANT if self.constant_threshold else ThresholdRule.PER_TICK,
             min_count=self.min_count,
             show_from=self.show_from,
+            test_every=self.test_every,
         )
+
+    def _check_users(self) -> None:
+        LabelQuery._check_users(self)
+        if self.test_every > 1:
+            raise ParameterError(
+                f"test_every of query {self.name!r} must be 1 where users are hidden, got {self.test_every}: "
+                "thresholds follow the cap, and are reckoned for every release"
+            )
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         own, most = self.user_value(release), self.units_of(most_events)
@@ -121,6 +139,7 @@ def unknown_histogram(
     cut: ThresholdRule = ThresholdRule.PER_TICK,
     min_count: int = 1,
     show_from: int = 1,
+    test_every: int = 1,
 ) -> tuple[UnknownHistogram, NoisePlan]:
     """A histogram of labels that nobody listed."""
     if share.pure or share.bad == 0:
@@ -137,6 +156,7 @@ def unknown_histogram(
         cut=cut,
         min_count=min_count,
         show_from=show_from,
+        test_every=test_every,
         history=history,
     )
     return mechanism, plan

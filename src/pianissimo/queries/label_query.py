@@ -57,6 +57,10 @@ class LabelQuery(KeyQuery):
     show_from: int = 1
     """Without a domain: a public floor. No label is shown before its estimate reaches it, however low the threshold."""
 
+    expected_keys: int | None = None
+    """How many different labels there may be, as far as is known without the data; the plan warns where delta is too
+    large for so many."""
+
     answer = "number of {0.count} of each {0.keys_told}"
     elsewhere: ClassVar[Mapping[str, str]] = {
         "value": "what values add up to for each label is a sum with a key: Sum(value=..., range=..., key=...)"
@@ -71,6 +75,8 @@ class LabelQuery(KeyQuery):
                 "answers keep no ticks apart, and have thresholds of their own"
             )
         check_at_least(1, min_count=self.min_count, show_from=self.show_from)
+        if self.expected_keys is not None:
+            check_at_least(1, expected_keys=self.expected_keys)
         if self.count not in ("events", "users"):
             raise ParameterError(f"count must be 'events' or 'users', got {self.count!r}")
         object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))

@@ -291,7 +291,7 @@ class StreamPlan:
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
-            "warnings": self.budget.doubts(_expected_events([plan.query for plan in self.queries])),
+            "warnings": self.budget.doubts(*_expected([plan.query for plan in self.queries])),
             "digest": self.digest.hex(),
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
@@ -366,7 +366,7 @@ class StreamPlan:
 
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
-    stream.budget.warn(_expected_events(stream.queries))
+    stream.budget.warn(*_expected(stream.queries))
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
     weighed: dict[int, Candidate] = {}
     unit, tick = cast(Unit | User, stream.unit), stream.tick
@@ -443,8 +443,15 @@ def _check_per(queries: Sequence[Query], longest: int) -> None:
             )
 
 
-def _expected_events(queries: Sequence[Query]) -> int | None:
-    return max((getattr(query, "expected_events", None) or 0 for query in queries), default=0) or None
+def _expected(queries: Sequence[Query]) -> list[int | None]:
+    """The largest number of events that is expected, and of labels that nobody listed."""
+    found: list[int | None] = []
+    for name, some in (
+        ("expected_events", queries),
+        ("expected_keys", [query for query in queries if getattr(query, "domain", None) is None]),
+    ):
+        found.append(max((getattr(query, name, None) or 0 for query in some), default=0) or None)
+    return found
 
 
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
