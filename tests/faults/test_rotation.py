@@ -1,11 +1,13 @@
 """R20, rotated: a new secret at every tick, over every plan; and what an old one is for."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import apsw
 import pytest
 from tests.faults import world
 from tests.faults.homes import Home, new_home
@@ -15,7 +17,8 @@ from tests.faults.world import DRUGS, Crash, events, payloads, run_to
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
-from pianissimo.durable.key_ring import open_ring
+from pianissimo.durable.durable_stream import open_stream
+from pianissimo.durable.key_ring import open_ring, ring_of
 from pianissimo.durable.start import Request
 from pianissimo.errors import DamageError, PendingError, SecretError
 from pianissimo.noise import Secret
@@ -189,3 +192,41 @@ def test_a_rotation_heals_a_theft_of_everything(home: Home) -> None:
             open_ring(old.secrets[-1], incarnation, store.epochs(incarnation))
     record("R20", "a theft, then a rotation", figure="0 later states opened", bar="0", passed=True)
     copy.drop()
+
+
+class Taking:
+    """A sink that takes everything and cannot tell what it has."""
+
+    name = "taking"
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+
+    def last(self) -> int | None:
+        return None
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        self.got.append(tick)
+
+
+def test_whoever_has_an_older_secret_keeps_no_release_from_a_sink(tmp_path: Path) -> None:
+    """Once the first secret signed for ever what sinks are said to have."""
+    stream = Stream("s", budget=Budget(4, 1e-6), horizon=20, queries=[Count("n")])
+    with open_stream(stream, tmp_path / "state", secret=SECRETS[0], sinks=[Taking()]) as live:
+        live.tick([{}])
+        live.rotate_secret(SECRETS[1])
+    with open_stream(stream, tmp_path / "state", secret=SECRETS[1]) as live:
+        live.tick([{}])
+        live.tick([{}])
+        forged = replace(live._publisher.own, ring=ring_of(SECRETS[0])).mark("taking", 3)
+    # It has tick 1, and is said to have three.
+    with closing(apsw.Connection(str(tmp_path / "state" / "state.db"))) as connection:
+        connection.execute("UPDATE outbox SET tick = 3, mark = ? WHERE delivered = 1 AND tick = 1", (forged,))
+        assert connection.changes() == 1
+    with open_stream(stream, tmp_path / "state", secret=SECRETS[1], sinks=[sink := Taking()]) as live:
+        live.tick([{}])
+    assert sink.got == [1, 2, 3, 4]
+    # And what is true of ticks after a rotation is believed.
+    with open_stream(stream, tmp_path / "state", secret=SECRETS[1], sinks=[sink := Taking()]) as live:
+        live.tick([{}])
+    assert sink.got == [5]

@@ -63,8 +63,8 @@ class ShownLife:
     """For each sink the last tick up to which it has everything."""
 
     def mark(self, sink: str, tick: int) -> bytes:
-        """What says that a sink has all ticks up to one."""
-        return self.ring.keys[0].mac("delivered", sink, self.record.incarnation, tick)
+        """What says that a sink has all ticks up to one, under the secret of that tick: an older one proves nothing."""
+        return self.ring.epoch(self.ring.number_at(tick)).mac("delivered", sink, self.record.incarnation, tick)
 
 
 class Courier:
