@@ -216,8 +216,8 @@ def toeplitz_rows() -> Iterator[Row]:
         yield Row(
             what=f"toeplitz at {TOEPLITZ_TICKS} ticks, {what}: one of the last ticks, CPU",
             peer="one of the first",
-            ours=spans[-1] * 1e3,
-            theirs=spans[1] * 1e3,
+            ours=min(spans[-3:]) * 1e3,
+            theirs=min(spans[1:4]) * 1e3,
             unit="ms",
             at_most=1.5,
         )

@@ -66,6 +66,14 @@ def test_all_five_papers_are_there_with_all_that_they_have() -> None:
         for number in range(2 if paper == "KMS" else 1, numbers + 1):
             # "Algorithms 4, 6 and 7" names each of them.
             assert re.search(rf"Algorithms? [^:;(]*\b{number}\b", text), (paper, number)
+    pictures = {"DR": ["Figure 1"], "CR": ["Table 1", *(f"Figure {number}" for number in range(1, 5))]}
+    pictures["DLY"] = [
+        *(f"Table {each}" for each in ("I", "II", "III", "IV")),
+        *(f"Fig. {each}" for each in range(1, 7)),
+    ]
+    for paper, names in pictures.items():
+        text = " ".join(row.what for row in ROWS[paper])
+        assert [name for name in names if re.search(rf"{re.escape(name)}\b", text)] == names
 
 
 @pytest.mark.parametrize("row", [row for rows in ROWS.values() for row in rows], ids=lambda row: row.what)
