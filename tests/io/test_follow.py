@@ -190,11 +190,41 @@ def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_read(
     for number in range(20):
         (tmp_path / f"b{number:02}.jsonl").write_bytes(lines(1 if alike else number + 100))
     if not running:
-        if alike:
-            return  # nothing tells them from files that were renamed
         feed = started(tmp_path, position)
     assert numbers(feed) == ([1] * 20 if alike else list(range(100, 120)))
     assert numbers(started(tmp_path, sealed(feed))) == []
+
+
+@pytest.mark.parametrize("name", ["app.jsonl", "app.jsonl.2"])
+def test_a_file_made_while_the_stream_was_down_is_not_a_deleted_one_though_all_lines_are_alike(
+    tmp_path: Path, name: str
+) -> None:
+    """Once an hour of rotated files lost one: it had the inode of a deleted one, and the same lines."""
+    log = tmp_path / "app.jsonl"
+    log.write_bytes(lines(1) * 500)
+    feed = started(tmp_path / "app.jsonl*")
+    assert len(numbers(feed)) == 500
+    position = sealed(feed)
+    feed.close()
+    inode = log.stat().st_ino
+    log.unlink()
+    (tmp_path / name).write_bytes(lines(1) * 600)
+    again = started(tmp_path / "app.jsonl*", position)
+    assert len(numbers(again)) == 600, (inode, (tmp_path / name).stat().st_ino)
+    append(tmp_path / name, lines(2))
+    assert numbers(started(tmp_path / "app.jsonl*", sealed(again))) == [2]
+
+
+def test_where_a_file_system_does_not_tell_births_a_renamed_file_is_the_same(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "birth_of", lambda _: None)
+    feed = started(log)
+    read(feed)
+    position = sealed(feed)
+    append(log, lines(3))
+    log.rename(log.with_name("events.jsonl.1"))
+    assert numbers(started(log, position)) == [3]
 
 
 @pytest.mark.parametrize("running", [True, False])

@@ -7,8 +7,9 @@ begins; both are sealed, and encrypted, with the tick. A file that is shorter th
 before the offset, was rewritten, and the stream stops: nobody could tell which of its lines were counted.
 
 Files that are being read are kept open. One that is deleted, or moved out of the folder, can so be read on until its
-writer is quiet, and while it is open its inode is given to no other file. A file that was not kept open, and is found
-under another name with other bytes before the offset, is another one that was given its inode.
+writer is quiet, and while it is open its inode is given to no other file. A file that was not kept open, and was made
+at another time, or is found under another name with other bytes before the offset, is another one that was given its
+inode.
 
 A line that is copied to another file counts twice: `docs/limits.md` says so, and what to use instead.
 
@@ -32,6 +33,7 @@ from typing import Any, Literal
 import polars as pl
 
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
+from pianissimo.io.sources.births import birth_of
 from pianissimo.io.sources.source_records import Records
 from pianissimo.io.sources.text_rows import BYTE_ORDER_MARK, split_lines
 
@@ -78,6 +80,9 @@ class FollowedFile:
     rest: bool = False
     """Whether a line without an end came after it."""
 
+    birth: int | None = None
+    """When it was made; None where the file system does not tell, or a version before did not ask."""
+
     end: int = 0
     """Where its whole lines end."""
 
@@ -118,17 +123,18 @@ class FollowedFile:
     def of(cls, row: Any) -> "FollowedFile":
         """From a row of a position."""
         try:
-            name, device, inode, form, offset, lines, tail, rest = row
+            name, device, inode, form, offset, lines, tail, rest, *births = row
             name = os.fsdecode(name)
         except (TypeError, ValueError):
             raise ParameterError("a place in followed files must be one that was told before, got another") from None
-        return cls(name, device, inode, form, offset, lines, tail, rest, end=offset, scanned=offset)
+        birth = births[0] if births else None
+        return cls(name, device, inode, form, offset, lines, tail, rest, birth, end=offset, scanned=offset)
 
     def row(self) -> list[Any]:
         """What is sealed of it."""
         # A name that is no UTF-8 is stored as its bytes.
         name = self.name if self.shown == self.name else os.fsencode(self.name)
-        return [name, self.device, self.inode, self.form, self.offset, self.lines, self.tail, self.rest]
+        return [name, self.device, self.inode, self.form, self.offset, self.lines, self.tail, self.rest, self.birth]
 
     def read_at(self, offset: int, length: int) -> bytes:
         """So many bytes of a file that is open, or the stream stops."""
@@ -302,7 +308,7 @@ class FolderFeed:
         if each is None:
             return None
         each.name = name
-        if found.st_size < each.offset or self._tail_of(each) != each.tail:
+        if found.st_size < each.offset or self._is_born_anew(each) or self._tail_of(each) != each.tail:
             each.shut()
             return None
         self._files[key] = each
@@ -314,7 +320,7 @@ class FolderFeed:
         each.heard = None
         if looked == each.looked and name == each.name:
             return
-        if each.descriptor is None and name != each.name and self._is_another(each, name, found):
+        if each.descriptor is None and self._is_another(each, name, found):
             # Deleted while it was not open, and its inode given to another file.
             if not each.is_done:
                 raise each.missing()
@@ -334,11 +340,19 @@ class FolderFeed:
         """Whether the inode of a file that was not kept open is now that of another file."""
         before, each.name = each.name, name
         touched = each.looked is not None and found.st_size == each.looked[0] and found.st_mtime_ns != each.looked[1]
-        is_another = touched or found.st_size < each.offset or self._tail_of(each) != each.tail
+        is_another = self._is_born_anew(each) or (
+            name != before and (touched or found.st_size < each.offset or self._tail_of(each) != each.tail)
+        )
         if is_another:
             each.shut()
             each.name = before
         return is_another
+
+    def _is_born_anew(self, each: FollowedFile) -> bool:
+        """Whether a file was made at another time than the one that was read, as far as can be told."""
+        self._opened(each)
+        assert each.descriptor is not None  # noqa: S101
+        return None not in (each.birth, found := birth_of(each.descriptor)) and found != each.birth
 
     def _look_after(self, each: FollowedFile) -> None:
         """A file that is not in the folder any more: read on while it is open, until its writer is quiet."""
@@ -428,6 +442,8 @@ class FolderFeed:
                 raise each.missing()
             raise SourceAwayError(f"{each.shown} must stay while it is looked at, got none; it is looked for again")
         each.descriptor = descriptor
+        if each.birth is None:
+            each.birth = birth_of(descriptor)
         # Few files stay open: first go those that are read to their end and changed longest ago.
         opened = [other for other in self._files.values() if other.descriptor is not None and other is not each]
         if len(opened) >= _MOST_OPEN:
