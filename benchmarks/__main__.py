@@ -28,6 +28,7 @@ EVERY = (
     "sketches",
     "durable",
     "cores",
+    "backfill",
     "long_runs",
     "kafka",
     "service",

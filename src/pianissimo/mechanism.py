@@ -281,7 +281,7 @@ class Run(Generic[Batch, State, Value]):
         return missing_of(self._logged())
 
     def _logged(self) -> dict[str, Logged]:
-        return {name: part for name, part in stored_parts(self._state) if isinstance(part, Logged)}
+        return {name: part for name, part in stored_parts(self._state) if is_shaped(part, Logged)}
 
     def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         """Take over what `dump` gave, and the checkpoints and last logs, the oldest first, of the same mechanism.
@@ -425,6 +425,17 @@ class OneCaller:
         self.lock.release()
 
 
+def is_shaped(part: object, shape: type) -> bool:
+    """Whether something has the shape of a protocol: as `isinstance` tells it, but found out once a class."""
+    place = (type(part), shape)
+    if place not in _shapes:
+        _shapes[place] = all(hasattr(type(part), name) for name in dir(shape) if not name.startswith("_"))
+    return _shapes[place]
+
+
+_shapes: dict[tuple[type, type], bool] = {}
+
+
 def stored_parts(state: object) -> Iterator[tuple[str, Any]]:
     """The parts that are stored; one that is None is not there, as in states of before there was such a part."""
     kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
@@ -434,18 +445,20 @@ def stored_parts(state: object) -> Iterator[tuple[str, Any]]:
 def plain_parts(state: object) -> dict[str, codec.Plain]:
     """They as plain data, without what is logged tick by tick."""
     parts = stored_parts(state)
-    return {name: part.to_plain() if isinstance(part, Storable | Logged) else part for name, part in parts}
+    shapes = (Storable, Logged)
+    return {name: part.to_plain() if any(is_shaped(part, shape) for shape in shapes) else part for name, part in parts}
 
 
 def checkpoint_of(parts: dict[str, Logged]) -> codec.Plain:
     """What some parts of a state keep for long of the last tick; None where nothing is."""
-    found = {name: part.checkpoint() for name, part in parts.items() if isinstance(part, Lasting)}
+    found = {name: cast(Lasting, part).checkpoint() for name, part in parts.items() if is_shaped(part, Lasting)}
     return {name: content for name, content in found.items() if content is not None} or None
 
 
 def lasting_of(parts: dict[str, Logged]) -> set[int]:
     """Of which ticks they still need it."""
-    return set[int]().union(*(part.lasting() for part in parts.values() if isinstance(part, Lasting)))
+    lasting = (cast(Lasting, part) for part in parts.values() if is_shaped(part, Lasting))
+    return set[int]().union(*(part.lasting() for part in lasting))
 
 
 def missing_of(parts: dict[str, Logged]) -> set[int]:

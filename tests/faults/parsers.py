@@ -161,7 +161,7 @@ def _parquet() -> bytes:
 def _witness_line() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         witness = Witness(Path(folder, "w"))
-        witness.append(_TESTIMONY, _RING)
+        witness.append([_TESTIMONY], _RING)
         return witness.path.read_bytes().rstrip()
 
 

@@ -7,6 +7,7 @@ from pianissimo.durable import failpoints
 
 POINTS = (
     "absorb.read",
+    "absorb.held",
     "intend.before_commit",
     "intend.commit",
     "intend.after_commit",

@@ -8,7 +8,7 @@ At the end everything that was ever shown is compared with the source.
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -47,6 +47,7 @@ from pianissimo.noise import Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.storage.connection import FOR_STORE, Connection
 from pianissimo.storage.sqlite import SqliteConnection
+from pianissimo.stream import StreamRelease
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
@@ -105,14 +106,15 @@ class SimulatedWitness(Witness):
     def lines(self, ring: KeyRing) -> list[Testimony]:
         return self.written[::-1]
 
-    def append(self, testimony: Testimony, ring: KeyRing, *, kept: int | None = None) -> None:
+    def append(self, testimonies: Sequence[Testimony], ring: KeyRing, *, kept: int | None = None) -> None:
         failpoints.reach("witness.before_append")
         seen = self._furthest()
-        if not testimony.begins and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:
-            raise RollbackError("another has gone further")
+        for line in testimonies:
+            if not line.begins and seen is not None and seen.tick >= line.tick and seen.mac != line.mac:
+                raise RollbackError("another has gone further")
         failpoints.reach("witness.append")
         failpoints.reach("witness.sync")
-        self.written.append(testimony)
+        self.written += testimonies
         failpoints.reach("witness.after_sync")
 
     def check(self) -> None:
@@ -365,27 +367,46 @@ class Simulation:
         accept_rollback(request(), self._wiring())
 
     def _tick(self, live: DurableStream) -> None:
-        tick = live.tick_number + 1
-        start = 0 if live.position is None else live.position["read"]
+        """One tick, or several that are sealed together; what is held since a try that failed is sealed first."""
+        first = live.tick_number + 1
+        self.book.clear()
+        if live.next_tick > first:
+            last = live.next_tick - 1
+            self.log.append(f"again {first} to {last}")
+            release = self._released(live, lambda: live.commit()[-1])
+        else:
+            end = 0 if live.position is None else live.position["read"]
+            last = self.chance.choice((first, min(self.ticks, live.last_together)))
+            for tick in range(first, last):
+                batch, end = self._arrived(end)
+                live.add(batch)
+                live.hold(position={"read": end})
+                self.log.append(f"hold {tick} to {end}")
+            batch, end = self._arrived(end)
+            release = self._released(live, lambda: live.tick(batch, position={"read": end}))
+        for tick in range(first, last + 1):
+            self._check_noise(live, tick)
+            self.acknowledged[tick] = live.payload(tick)
+        self.log.append(f"ticks {first} to {last} to {live.position}")
+        if release.tick != last:
+            raise self.violation("the tick that was asked for must be released")
+
+    def _released(self, live: DurableStream, do: Callable[[], StreamRelease]) -> StreamRelease:
+        try:
+            return do()
+        except PendingError:
+            self.log.append(f"pending {live.pending}")
+            self.disk.capacity = None
+            return live.finish()
+
+    def _arrived(self, start: int) -> tuple[list[dict[str, str]], int]:
+        """The events of a tick, and where they end: a tick that is read again may have others."""
         failpoints.reach("absorb.read")
-        # Events may have come meanwhile: a tick that is read again has other ones.
         arrived = self.chance.randint(0, 4)
         while len(self.source) < start + arrived:
             self.source.append(self.chance.choice(LABELS))
         end = start + arrived
-        batch = [{"label": label} for label in self.source[start:end]]
-        self.book.clear()
-        try:
-            release = live.tick(batch, position={"read": end})
-        except PendingError:
-            self.log.append(f"pending {tick}")
-            self.disk.capacity = None
-            release = live.finish()
-        self._check_noise(live, tick)
-        self.acknowledged[tick] = live.payload(tick)
-        self.log.append(f"tick {tick} to {end}")
-        if release.tick != tick:
-            raise self.violation("the tick that was asked for must be released")
+        return [{"label": label} for label in self.source[start:end]], end
 
     def _check_noise(self, live: DurableStream, tick: int) -> None:
         """I6: what is drawn at a tick is never drawn again for other data."""

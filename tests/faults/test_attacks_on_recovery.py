@@ -325,19 +325,19 @@ def test_a_file_that_another_shortens_is_not_written_by_who_waited(
     ring, path = ring_of(Secret(bytes(32))), tmp_path / "w"
     sealing, shortening = Witness(path), Witness(path)
     for tick in range(1, 9):
-        sealing.append(line(tick), ring)
+        sealing.append([line(tick)], ring)
     monkeypatch.setattr(witness_file, "_LONGEST", 200)
     waits: list[int] = []
 
     def wait(descriptor: int, file: Path, deadline: float) -> None:
         if not waits:
             waits.append(descriptor)
-            shortening.append(line(9), ring)
+            shortening.append([line(9)], ring)
         wait_for_lock(descriptor, file, deadline)
 
     monkeypatch.setattr(file_lock, "wait_for_lock", wait)
     with pytest.raises(RollbackError, match="another file in its place"):
-        sealing.append(line(9, mac=b"other events"), ring)
+        sealing.append([line(9, mac=b"other events")], ring)
     assert waits
     assert [each.tick for each in Witness(path).lines(ring)] == [9]
 
@@ -392,23 +392,23 @@ def test_a_witness_that_grows_back_to_its_size_is_not_taken_for_unchanged(
     ring, path = ring_of(Secret(bytes(32))), tmp_path / "w"
     original, clone = Witness(path), Witness(path)
     for tick in range(10, 20):
-        original.append(line(tick), ring)
-    clone.append(line(19), ring)
+        original.append([line(tick)], ring)
+    clone.append([line(19)], ring)
     left = path.stat().st_size
     monkeypatch.setattr(witness_file, "_LONGEST", 200)
     started = Witness(path)
-    started.append(line(20), ring)
+    started.append([line(20)], ring)
     monkeypatch.setattr(witness_file, "_LONGEST", left)
     tick = 21
     while path.stat().st_size < left:
-        started.append(line(tick), ring)
+        started.append([line(tick)], ring)
         tick += 1
     assert path.stat().st_size == left
     with pytest.raises(RollbackError, match="another file in its place"):
-        clone.append(line(20, mac=b"other events"), ring)
+        clone.append([line(20, mac=b"other events")], ring)
     with pytest.raises(RollbackError, match="another file in its place"):
         clone.check()
-    started.append(line(tick), ring)
+    started.append([line(tick)], ring)
 
 
 def test_a_process_that_has_seen_no_witness_does_not_add_to_one_that_came_since(tmp_path: Path) -> None:
@@ -416,28 +416,28 @@ def test_a_process_that_has_seen_no_witness_does_not_add_to_one_that_came_since(
     first, second = Witness(path), Witness(path)
     assert first.head() is None
     assert second.head() is None
-    first.append(line(0), ring)
+    first.append([line(0)], ring)
     with pytest.raises(RollbackError, match="lines of another"):
-        second.append(line(1), ring)
+        second.append([line(1)], ring)
 
 
 def test_a_line_that_failed_half_way_is_written_again_by_who_began_it(tmp_path: Path) -> None:
     ring, path = ring_of(Secret(bytes(32))), tmp_path / "w"
     mine = Witness(path)
-    mine.append(line(1), ring)
+    mine.append([line(1)], ring)
     for point in ("witness.append", "witness.sync", "witness.append", "witness.sync"):
         with killed(point):
-            mine.append(line(2), ring)
+            mine.append([line(2)], ring)
         mine.check()
     with path.open("ab") as file:
         file.write(b"pianissimo-witness-2 ab")
     with pytest.raises(RollbackError, match="lines of another"):
-        mine.append(line(2), ring)
+        mine.append([line(2)], ring)
     with pytest.raises(RollbackError, match="lines of another"):
         mine.check()
     other = Witness(path)
-    other.append(line(2), ring)
-    other.append(line(3), ring)
+    other.append([line(2)], ring)
+    other.append([line(3)], ring)
     assert [each.tick for each in Witness(path).lines(ring)] == [3, 2, 2, 1]
 
 
@@ -482,10 +482,10 @@ def test_a_sealer_that_hangs_over_the_file_keeps_others_from_it(house: House, mo
 
 def test_a_line_of_a_life_that_is_over_is_refused(tmp_path: Path) -> None:
     ring, old, new = ring_of(Secret(bytes(32))), Witness(tmp_path / "w"), Witness(tmp_path / "w")
-    old.append(line(7), ring)
-    new.append(line(7, bytes([1]) * 16), ring)
+    old.append([line(7)], ring)
+    new.append([line(7, bytes([1]) * 16)], ring)
     with pytest.raises(RollbackError, match="runs twice"):
-        old.append(line(8), ring)
+        old.append([line(8)], ring)
     assert new.head() == (bytes([1]) * 16, 7)
 
 

@@ -83,9 +83,10 @@ class Run:
             live = self.open()
 
             def act(_: str, live: DurableStream = live) -> None:
-                assert live._open_tick is not None
-                assert live._open_tick.release is not None
-                self._see(live._open_tick.release["n"]["estimate"].to_numpy())
+                assert live._open_ticks is not None
+                release = live._open_ticks.ticks[-1].release
+                assert release is not None
+                self._see(release["n"]["estimate"].to_numpy())
                 raise Crash
 
             keys = LABELS if self.moved and tick == 1 else []

@@ -159,11 +159,11 @@ def test_a_last_line_that_comes_from_who_was_overtaken_is_no_alarm(
         with pytest.raises(PendingError):
             first.tick([{}])
 
-    def testify_late(self: DurableStream, seal: Any, **named: Any) -> None:
+    def testify_late(self: DurableStream, seals: Any, **named: Any) -> None:
         if self is not first and first.pending:
             with pytest.raises(LeaseError):
                 first.finish()
-        testify(self, seal, **named)
+        testify(self, seals, **named)
 
     monkeypatch.setattr(DurableStream, "_testify", testify_late)
     with opened(tmp_path, take_over=True) as second:

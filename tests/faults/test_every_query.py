@@ -375,6 +375,19 @@ def test_what_is_sealed_has_no_order_but_a_users_own(name: str, tmp_path: Path) 
 
 
 @every_stream
+def test_ticks_that_are_sealed_together_change_no_byte(name: str, tmp_path: Path) -> None:
+    """Whatever is asked: what looks at the ticks before is never held."""
+    with opened(name, tmp_path) as live:
+        while live.tick_number < TICKS:
+            last = min(TICKS, live.last_together)
+            while live.next_tick < last:
+                live.add(events(live.next_tick))
+                live.hold()
+            live.tick(events(last))
+        assert payloads(live) == list(undisturbed(name))
+
+
+@every_stream
 def test_a_rotated_secret_and_restarts_change_no_byte(name: str, tmp_path: Path) -> None:
     """What is drawn again after the rotation comes from the secret under which it was first drawn."""
     found = []

@@ -1,13 +1,13 @@
 """R2: seeds of faults through the real engine; and mutants of the engine that the same seeds must catch."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.faults.report import caught, record, size
 from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
-from pianissimo import codec
 from pianissimo.durable import start as startup
 from pianissimo.durable import stored_ticks as durable
 from pianissimo.durable.charging import Receipt, reserve
@@ -55,20 +55,22 @@ def lease_and_order_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "check_witness", lambda *_: None)
 
-    def append(self: SimulatedWitness, testimony: Any, ring: Any, **_: Any) -> None:
-        self.written.append(testimony)
+    def append(self: SimulatedWitness, testimonies: Any, ring: Any, **_: Any) -> None:
+        self.written += testimonies
 
     monkeypatch.setattr(SimulatedWitness, "append", append)
 
 
 def positions_outside_the_seal(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = DurableStream._seal_tick
+    sound = DurableStream._seal_held
 
-    def seal(self: DurableStream, positions: bytes) -> None:
-        sound(self, b"")
-        self._positions = positions or self._positions
+    def seal(self: DurableStream, *, closes: bool) -> None:
+        positions = self._held[-1].positions
+        self._held = [replace(held, positions=self._positions) for held in self._held]
+        sound(self, closes=closes)
+        self._positions = positions
 
-    monkeypatch.setattr(DurableStream, "_seal_tick", seal)
+    monkeypatch.setattr(DurableStream, "_seal_held", seal)
     monkeypatch.setattr(DurableStream, "_check_turn", lambda *_: None)
 
 
@@ -88,14 +90,15 @@ def show(sink: Any, tick: int, payload: bytes) -> None:
 
 
 def published_before_it_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = DurableStream._seal_tick
+    sound = DurableStream._seal_held
 
-    def seal(self: DurableStream, position: Any) -> None:
+    def seal(self: DurableStream, *, closes: bool) -> None:
         for sink in self._publisher._sinks:
-            show(sink, self._tick + 1, repr(self._added).encode())
-        sound(self, position)
+            for tick, held in enumerate(self._held, self._tick + 1):
+                show(sink, tick, repr(held.gathered).encode())
+        sound(self, closes=closes)
 
-    monkeypatch.setattr(DurableStream, "_seal_tick", seal)
+    monkeypatch.setattr(DurableStream, "_seal_held", seal)
 
 
 def published_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,25 +148,50 @@ def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def look(self: DurableStream) -> None:
         assert self._unsure is not None
-        seal, gathered, _ = self._unsure
-        self._unsure = None
-        self._added = [*gathered]
+        doubt, self._unsure = self._unsure, None
+        seal = doubt.ticks[-1].seal
         last = self._store.last_tick("seals", seal.incarnation)
         if last == seal.tick:
             self._tick, self._mac, self._macs[seal.tick] = seal.tick, seal.mac, seal.mac
-        self._seal_tick(codec.unpack("positions", 1, seal.positions))
+        self._seal_held(closes=doubt.closes)
 
     monkeypatch.setattr(DurableStream, "_look", look)
 
 
 def late_event_into_a_sealed_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = DurableStream._is_sealed
+    sound = DurableStream._are_sealed
 
-    def is_sealed(self: DurableStream, seal: Any, gathered: Any) -> None:
+    def are_sealed(self: DurableStream, ticks: Any, *, closes: bool) -> None:
         late = self._core.inputs([{"label": "aspirin"}], 1, drop_bad_rows=False)
-        sound(self, seal, [*gathered, self._core.gather(late)])
+        ticks[-1].gathered = [*ticks[-1].gathered, self._core.gather(late)]
+        sound(self, ticks, closes=closes)
 
-    monkeypatch.setattr(DurableStream, "_is_sealed", is_sealed)
+    monkeypatch.setattr(DurableStream, "_are_sealed", are_sealed)
+
+
+def group_shown_tick_by_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tick of a group is shown once it is computed, before the others are stored and witnessed."""
+    sound = DurableStream._compute
+
+    def compute(self: DurableStream, opened: Any, **named: Any) -> Any:
+        stored = sound(self, opened, **named)
+        if self._open_ticks is not None and opened is not self._open_ticks.ticks[-1]:
+            for sink in self._publisher._sinks:
+                show(sink, opened.seal.tick, stored.payload)
+        return stored
+
+    monkeypatch.setattr(DurableStream, "_compute", compute)
+
+
+def group_that_forgets_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last of the ticks that were held is sealed, where it was read to."""
+    sound = DurableStream._seal_held
+
+    def seal(self: DurableStream, *, closes: bool) -> None:
+        self._held = self._held[-1:]
+        sound(self, closes=closes)
+
+    monkeypatch.setattr(DurableStream, "_seal_held", seal)
 
 
 MUTANTS = {
@@ -177,6 +205,8 @@ MUTANTS = {
     "separate charge": charge_apart,
     "commit error as rollback": commit_error_as_rollback,
     "late event into a sealed tick": late_event_into_a_sealed_tick,
+    "group shown tick by tick": group_shown_tick_by_tick,
+    "group that forgets a tick": group_that_forgets_a_tick,
 }
 
 

@@ -81,7 +81,8 @@ def run(folder: Path, spec: StreamSpec, hands: Hands, **options: Any) -> Any:
 
 
 def counts(folder: Path) -> list[int]:
-    return read_releases(folder / "s.state")["n"]["estimate"].to_list()
+    found = read_releases(folder / "s.state")
+    return found["n"]["estimate"].to_list() if "n" in found else []
 
 
 def test_ticks_of_files_come_first_and_then_what_is_followed(tmp_path: Path) -> None:
@@ -110,7 +111,8 @@ def killed_at_every_tick(folder: Path, point: str) -> None:
     spec, hands, nth = prepare(folder), hands_of(folder), 0
     shown: list[int] = []
     while True:
-        with armed({point: crash_at(1)}):
+        # Ticks of files are read together: who dies at the second each time would never seal one.
+        with armed({point: crash_at(1 + nth % 8 if point == "absorb.read" else 1)}):
             try:
                 run(folder, spec, hands)
                 break
@@ -119,11 +121,11 @@ def killed_at_every_tick(folder: Path, point: str) -> None:
         now = counts(folder)
         assert now[: len(shown)] == shown
         shown = now
-        if len(shown) == 7:
+        if len(shown) >= 7:
             # What was read may go.
             for path in (folder / "old").iterdir():
                 path.unlink()
-    assert nth >= 5
+    assert nth >= 3
     assert counts(folder) == COUNTS
 
 
@@ -142,7 +144,8 @@ def test_forgetting_where_the_followed_file_was_read_to_is_caught(
         killed_at_every_tick(tmp_path, "seal.commit")
 
 
-def test_files_that_changed_while_they_are_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_changed_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FilesThenLive, "old_until", 0)
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
     with armed({"seal.commit": crash_at(2)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
@@ -161,7 +164,7 @@ def test_a_stream_of_files_alone_goes_on_with_what_is_followed(tmp_path: Path) -
 
 def test_moved_behind_what_was_followed_live_from_is_refused(tmp_path: Path) -> None:
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
-    with armed({"seal.commit": crash_at(8)}), pytest.raises(Crash):
+    with armed({"seal.commit": crash_at(3)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
     with pytest.raises(SourceError, match="the source must be the one that was read before"):
         run(tmp_path, prepare(tmp_path, spec=SPEC.replace("00:06:00", "00:09:00")), hands)

@@ -65,8 +65,8 @@ class DurableStream(StoredTicks):
 
     @property
     def pending(self) -> int | None:
-        """The tick that is sealed and not wholly released yet."""
-        return None if self._open_tick is None else self._open_tick.seal.tick
+        """The last tick that is sealed and not wholly released yet."""
+        return None if self._open_ticks is None else self._open_ticks.last.tick
 
     def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Keep what some events of the open tick add, in memory: nothing is counted before `tick`."""
@@ -85,50 +85,79 @@ class DurableStream(StoredTicks):
         `position` is plain data that says where the source was read to; it is sealed with the tick, and needed once a
         tick had one. For `time` see `Live.tick`.
         """
-        whole = packed_place(position)
         with self._lock:
             self._check_open()
-            retention = self._options.retention
-            if self._base is None or (retention is not None and retention.needs_base(self._tick + 1, self._base[0])):
-                positions = whole
-            else:
-                positions = shortened(whole, position, *self._base)
-            if not positions and self._positions:
-                raise StateError(
-                    "position must be given where a source has fed the stream, got None: the source would lose or "
-                    "repeat rows; go on with `pianissimo run`, or give position=live.position if they are not wanted"
-                )
+            positions = self._place(position)
             options = {"time": time, "drop_bad_rows": drop_bad_rows}
             gather = None if batch is None else self._gathering(batch, options)
             # Whatever the last call was given is sealed now, or it is not and these events come in its place.
             self._settle_doubt()
-            before = len(self._added)
+            added, held = [*self._added], len(self._held)
             try:
                 if gather is not None:
                     self._gather(gather)
                 with self._guard:
-                    self._seal_tick(positions)
+                    self._hold(positions)
+                    self._seal_held(closes=True)
             except BaseException:
-                del self._added[before:]
+                # Ticks that were held before are held as they were.
+                self._added, self._held = added, self._held[:held]
                 raise
+            return self._finish()[-1]
+
+    def hold(self, *, position: Any = None) -> None:
+        """Close the tick in memory: its events are those that were added. It is sealed with the next ones.
+
+        For ticks that are over, up to `last_together`; the next `tick` or `commit` seals and releases all of them.
+        """
+        with self._lock:
+            self._check_open()
+            if not self.next_tick < self.last_together:
+                raise StateError(f"tick {self.next_tick} must be sealed now, got one to hold; call tick()")
+            positions = self._place(position)
+            self._settle_doubt()
+            with self._guard:
+                self._hold(positions)
+
+    def commit(self) -> list[StreamRelease]:
+        """Seal and release the ticks that are held, without the open one."""
+        with self._lock:
+            self._check_open()
+            self._settle_doubt()
+            if not self._held:
+                return []
+            with self._guard:
+                self._seal_held(closes=False)
             return self._finish()
+
+    def _place(self, position: Any) -> bytes:
+        """Where the open tick was read to, as it is stored."""
+        positions, base, retention = packed_place(position), self._last_base, self._options.retention
+        if base is not None and (retention is None or not retention.needs_base(self.next_tick, base[0])):
+            positions = shortened(positions, position, *base)
+        if not positions and self._last_place:
+            raise StateError(
+                "position must be given where a source has fed the stream, got None: the source would lose or "
+                "repeat rows; go on with `pianissimo run`, or give position=live.position if they are not wanted"
+            )
+        return positions
 
     def finish(self) -> StreamRelease:
         """Release the tick that is sealed, from where it was left."""
         with self._lock:
             self._check_not_closed()
             self._look_again()
-            if self._open_tick is None:
+            if self._open_ticks is None:
                 raise StateError("a tick must be sealed to be finished, got none")
-            return self._finish()
+            return self._finish()[-1]
 
     def _check_open(self) -> None:
         self._check_not_closed()
         if self._options.read_only:
             raise StateError("a stream must be open for writing to count events, got one opened to be read")
-        if self._open_tick is not None:
-            raise PendingError(f"tick {self._open_tick.seal.tick} must be finished first, got another; call finish()")
-        if self._tick - self._record.last_tick >= self.plan.horizon:
+        if self._open_ticks is not None:
+            raise PendingError(f"tick {self.pending} must be finished first, got another; call finish()")
+        if self.next_tick - self._record.last_tick > self.plan.horizon:
             raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
 
     def _look_again(self) -> None:
@@ -144,14 +173,14 @@ class DurableStream(StoredTicks):
         """The same; refused where it did, or nobody can tell."""
         is_unsure = self._unsure is not None
         self._look_again()
-        if is_unsure and self._open_tick is not None:
+        if is_unsure and self._open_ticks is not None:
             raise PendingError(
-                f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
+                f"tick {self.pending} was sealed after all, with the events given before; "
                 "call finish(), and do not give them again"
             ) from DiskFullError("its commit failed for want of room")
 
     def _gathering(self, batch: object, options: dict[str, Any]) -> Callable[[], Gathered]:
-        return gathering(self._core, self._options.workers, batch, self._tick + 1, options)
+        return gathering(self._core, self._options.workers, batch, self.next_tick, options)
 
     def _gather(self, gather: Callable[[], Gathered]) -> None:
         try:
@@ -247,7 +276,7 @@ class DurableStream(StoredTicks):
             self._check_not_closed()
             # A seal that is there after all is of the keys before.
             self._settle_doubt()
-            if self._open_tick is not None:
+            if self._open_ticks is not None or self._held:
                 raise PendingError("a tick must be finished before a rotation, got one that is not; call finish()")
             if secret in self._ring.secrets:
                 raise ParameterError("a new secret must not have been used before, got an old one")
@@ -263,7 +292,7 @@ class DurableStream(StoredTicks):
                 self._base = None
                 last = self._store.last_seal(self._record.incarnation, ring)
                 if last is not None:
-                    self._testify(last, whole=True)
+                    self._testify([last], whole=True)
 
     def __enter__(self) -> "DurableStream":
         return self

@@ -19,6 +19,7 @@ from typing import Any
 
 from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
+from pianissimo.durable.held_ticks import MOST_TOGETHER
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Place, Wiring
@@ -187,7 +188,7 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
             since=life.since,
             begins=intention.name,
         )
-        wiring.witness.append(told, ring)
+        wiring.witness.append([told], ring)
     if covered is None:
         use(wiring.ledger, intention, told.incarnation)
         reach("charge.used")
@@ -406,9 +407,10 @@ def check_rows(
         raise DamageError("a stream that was recovered must go on after all that was sealed, got an earlier tick")
     begin = left if since is None else since
     released = store.ticks("releases", record.incarnation, after=begin - 1)
-    if released not in ([*range(begin, sealed + 1)], [*range(begin, sealed)]) or (since is not None and not released):
-        raise DamageError("every sealed tick but the last must have one release, got others; restore a backup")
     end = begin + len(released) - 1
+    is_short = end < max(begin - (since is None), sealed - MOST_TOGETHER)
+    if released != [*range(begin, end + 1)] or end > sealed or is_short:
+        raise DamageError("every sealed tick but the last ones must have one release, got others; restore a backup")
     visible = store.visible(record.incarnation)
     if not first <= visible <= end:
         raise DamageError("what is visible must be released, got another tick; restore a backup")

@@ -5,7 +5,7 @@ checkpoints. When a state is stored depends on what is stored alone, so that a k
 the same bytes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pianissimo import codec
 from pianissimo.durable.journal import Journal
@@ -37,6 +37,11 @@ class StateRows:
     snapshot: bytes | None = None
     history: bytes | None = None
     checkpoint: bytes | None = None
+    kept_history: int = 0
+    """How many ticks of the history are needed from then on."""
+
+    needed: set[int] = field(default_factory=set)
+    """Of which ticks checkpoints are."""
 
 
 class StoredState:
@@ -49,8 +54,8 @@ class StoredState:
         """Of the last stored state."""
 
         self.digest = self._digest(_NO_STATE)
-        self.added_bytes = self.sealing_bytes = self._bytes = 0
-        """The sizes of what is sealed since, of what is about to be, and of that state."""
+        self.added_bytes = self._bytes = 0
+        """The sizes of what is sealed since, and of that state."""
 
         self._lasting: set[int] = set()
         """Of which ticks that state needs checkpoints."""
@@ -87,6 +92,10 @@ class StoredState:
             self.digest = self._digest(found.snapshot)
             self.tick, self._bytes, self.added_bytes = tick, len(found.snapshot), 0
             self._lasting = self._core.lasting
+        # A start goes through all ticks since the stored state.
+        found.kept_history = self._core.log_length + max(self._every, tick - self.tick)
+        if found.checkpoint is not None:
+            found.needed = {self._record.last_tick + place for place in self._core.lasting | self._lasting}
         return found
 
     def _is_due(self, tick: int) -> bool:
@@ -103,12 +112,9 @@ class StoredState:
     def insert(self, rows: StateRows, seal: Seal, keys: Keys) -> None:
         """Store these rows; in the transaction begun."""
         if rows.history is not None:
-            keep = self._core.log_length + max(self._every, seal.tick - self.tick)
-            self._store.insert_history(seal, rows.history, keys, keep=keep)
+            self._store.insert_history(seal, rows.history, keys, keep=rows.kept_history)
         if rows.checkpoint is not None:
-            # A start goes through all ticks since the stored state.
-            needed = {self._record.last_tick + place for place in self._core.lasting | self._lasting}
-            self._store.insert_checkpoint(seal, rows.checkpoint, keys, needed=needed)
+            self._store.insert_checkpoint(seal, rows.checkpoint, keys, needed=rows.needed)
         if rows.snapshot is not None:
             self._store.insert_snapshot(seal, rows.snapshot, keys)
 

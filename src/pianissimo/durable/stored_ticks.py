@@ -4,7 +4,8 @@ A tick goes through four steps, each durable before the next begins. SEAL fixes 
 transaction. RELEASE stores the bytes that everybody will get; they follow from what is sealed and from the secret, so
 that a crash in between changes nothing. WITNESS writes down, outside the store, how far the stream has come. PUBLISH
 lets readers and sinks have the stored bytes. Nothing of a tick leaves the process before its release is on the disk,
-and no noise is drawn before the data that it covers are sealed.
+and no noise is drawn before the data that it covers are sealed. Ticks that are over may go through each step together;
+see `held_ticks`.
 """
 
 import os
@@ -19,6 +20,7 @@ from pianissimo import codec
 from pianissimo.checks import duration_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.gathered_elsewhere import told_to_workers
+from pianissimo.durable.held_ticks import MOST_HELD, HeldTick, last_together
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing, SealedNoise
 from pianissimo.durable.moved_places import base_of, unpacked_place, whole_place
@@ -115,8 +117,31 @@ class _OpenTick:
     release: StreamRelease | None = None
     stored: StoredRelease | None = None
     rows: StateRows | None = None
+    size: int = 0
+    """How many bytes its seal stores of it."""
+
+
+@dataclass(slots=True, repr=False)
+class _OpenTicks:
+    """Ticks that are sealed together, one as a rule, and how far they have come."""
+
+    ticks: list[_OpenTick]
     is_stored: bool = False
     is_witnessed: bool = False
+
+    @property
+    def last(self) -> Seal:
+        return self.ticks[-1].seal
+
+
+@dataclass(slots=True, repr=False)
+class _Doubt:
+    """Ticks whose seal may or may not be in the store."""
+
+    ticks: list[_OpenTick]
+    error: UnknownCommitError
+    closes: bool
+    """Whether the last of them is the open tick, whose batches are kept until it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +169,12 @@ class StoredTicks:
         self._added: Gathered = []
         """For each batch of the open tick what it adds to each part."""
 
+        self._held: list[HeldTick] = []
+        """Ticks after the last sealed one that are over, in memory."""
+
         self._is_closed = False
-        self._open_tick: _OpenTick | None = None
-        self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
+        self._open_ticks: _OpenTicks | None = None
+        self._unsure: _Doubt | None = None
         self._ring: KeyRing
         self._tick: int
         self._base: tuple[int, Any] | None = None
@@ -290,35 +318,38 @@ class StoredTicks:
         sealed = self._tick
         self._state.load(self._ring)
         start = self._state.tick
-        finished = None
+        left = list[_OpenTick]()
         for tick in range(start + 1, sealed + 1):
             seal = self._store.seal(incarnation, tick, self._ring)
             assert seal is not None  # noqa: S101  # the chain was checked
             if seal.state != self._state.digest:
                 raise DamageError(f"the state before tick {tick} must be the sealed one, got another; restore a backup")
-            gathered = self._state.delta(seal, self._ring)
+            opened = _OpenTick(seal, self._state.delta(seal, self._ring))
             stored = self._store.release(incarnation, tick)
-            self._tick = tick - 1
-            opened = self._open_tick = _OpenTick(seal, gathered)
             if stored is None:
-                if tick != sealed:
-                    raise DamageError(f"tick {tick} must be released before the next is sealed, got no release")
-                finished = tick
-                if self._options.read_only:
-                    self._compute(opened)
-                    self._open_tick = None
-                else:
-                    self._finish()
+                left.append(opened)
+                continue
+            if left:
+                raise DamageError(f"tick {left[0].seal.tick} must be released before later ones, got no release")
+            self._tick = tick - 1
+            self._open_ticks = _OpenTicks([opened])
+            # A snapshot would be the last one stored.
+            self._check_same(stored, seal, self._compute(opened, snapshot=False))
+            self._open_ticks = None
+        if left:
+            self._tick, self._open_ticks = left[0].seal.tick - 1, _OpenTicks(left)
+            if self._options.read_only:
+                for opened in left:
+                    self._compute(opened, snapshot=opened is left[-1])
+                self._open_ticks = None
             else:
-                # A snapshot would be the last one stored.
-                self._check_same(stored, seal, self._compute(opened, snapshot=False))
-                self._open_tick = None
+                self._finish()
         self._tick = sealed
         if found.last is not None and not self._options.read_only:
             self._testify_again(found, found.last)
         if self._options.publish_at_once and not self._options.read_only:
             self._publish()
-        return Recovered(created=created, replayed=sealed - start, finished=finished)
+        return Recovered(created=created, replayed=sealed - start, finished=left[-1].seal.tick if left else None)
 
     def _check_same(self, stored: StoredRelease, seal: Seal, again: StoredRelease) -> None:
         """What is released again from the sealed data must be what was stored."""
@@ -329,54 +360,92 @@ class StoredTicks:
                 "use the version that wrote it, or restore a backup"
             )
 
-    def _seal_tick(self, positions: bytes) -> None:
-        """T1: the events that were added and no others are the tick's, for ever."""
-        tick, incarnation = self._tick + 1, self._record.incarnation
+    @property
+    def next_tick(self) -> int:
+        """The open tick: the one after those that are released, and those that are held."""
+        return self._tick + len(self._held) + 1
+
+    @property
+    def last_together(self) -> int:
+        """The last tick that may be sealed together with the one after the last released."""
+        first = self._record.last_tick
+        if sum(len(held.content) for held in self._held) > MOST_HELD:
+            return self.next_tick
+        return last_together(self._core, self._tick, self._tick - first, self._options.snapshot_every)
+
+    def _hold(self, positions: bytes) -> None:
+        """Close the open tick in memory."""
         gathered = self._combined()
         content = codec.pack("delta", 1, gathered)
-        self._state.sealing_bytes = len(content)
-        epoch = self._ring.number_at(tick)
-        keys = self._ring.epoch(epoch)
-        seal = Seal(
-            incarnation=incarnation,
-            tick=tick,
-            epoch=epoch,
-            previous=self._mac,
-            positions=positions or self._positions,
-            counts=keys.digest("delta", content),
-            state=self._state.digest,
-            config_digest=self._record.config_digest,
-        ).signed(keys)
+        self._held.append(HeldTick(gathered, content, positions or self._last_place))
+        self._added = []
+        reach("absorb.held")
+
+    @property
+    def _last_place(self) -> bytes:
+        return self._held[-1].positions if self._held else self._positions
+
+    @property
+    def _last_base(self) -> tuple[int, Any] | None:
+        """The tick whose place that of the open one differs from, and that place."""
+        for tick, held in reversed([*enumerate(self._held, self._tick + 1)]):
+            if held.positions and base_of(held.positions) is None:
+                return tick, unpacked_place(held.positions)
+        return self._base
+
+    def _seal_held(self, *, closes: bool) -> None:
+        """T1: the events that were added and no others are the ticks', for ever."""
+        ticks, mac = list[_OpenTick](), self._mac
+        for tick, held in enumerate(self._held, self._tick + 1):
+            epoch = self._ring.number_at(tick)
+            keys = self._ring.epoch(epoch)
+            seal = Seal(
+                incarnation=self._record.incarnation,
+                tick=tick,
+                epoch=epoch,
+                previous=mac,
+                positions=held.positions,
+                counts=keys.digest("delta", held.content),
+                state=self._state.digest,
+                config_digest=self._record.config_digest,
+            ).signed(keys)
+            ticks.append(_OpenTick(seal, held.gathered, size=len(held.content)))
+            mac = seal.mac
         try:
             with self._store.writing("seal"):
                 reach("seal.begin")
-                self._check_turn(tick)
-                self._store.insert_seal(seal, keys)
-                self._store.insert_content("deltas", seal, content, keys)
+                self._check_turn(self._tick + 1)
+                for opened, held in zip(ticks, self._held, strict=True):
+                    keys = self._ring.epoch(opened.seal.epoch)
+                    self._store.insert_seal(opened.seal, keys)
+                    self._store.insert_content("deltas", opened.seal, held.content, keys)
                 reach("seal.commit")
         except UnknownCommitError as error:
-            self._unsure = (seal, [*gathered], error)
+            self._unsure = _Doubt(ticks, error, closes)
             self._look()
             return
         except (SyncError, LeaseError, RefusalError):
             raise
         except StoreError:
-            # Rolled back: nothing of this tick is written or counted.
+            # Rolled back: nothing of these ticks is written or counted.
             self._guard.forgive()
             raise
-        self._is_sealed(seal, gathered)
+        self._are_sealed(ticks, closes=closes)
 
     def _combined(self) -> Gathered:
         """What all batches add together: where they were cut enters neither the seal nor, by it, the noise."""
         return [self._core.combine(self._added)]
 
-    def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
-        self._mac, self._positions = seal.mac, seal.positions
-        self._know_base(seal.tick)
-        # What is sealed, and not what was tried: when a state is stored must not depend on that.
-        self._state.added_bytes += self._state.sealing_bytes
-        self._remember(seal.tick, seal.mac)
-        self._open_tick, self._added = _OpenTick(seal, gathered), []
+    def _are_sealed(self, ticks: list[_OpenTick], *, closes: bool) -> None:
+        for opened in ticks:
+            self._mac, self._positions = opened.seal.mac, opened.seal.positions
+            self._know_base(opened.seal.tick)
+            # What is sealed, and not what was tried: when a state is stored must not depend on that.
+            self._state.added_bytes += opened.size
+            self._remember(opened.seal.tick, opened.seal.mac)
+        self._open_ticks, self._held = _OpenTicks(ticks), []
+        if closes:
+            self._added = []
 
     def _know_base(self, tick: int) -> None:
         """What the places of the next ticks differ from: that of this one, where it is stored whole."""
@@ -405,11 +474,12 @@ class StoredTicks:
     def _look(self) -> None:
         """After a commit that may or may not have happened: look, now or, where that fails, before the next tick."""
         assert self._unsure is not None  # noqa: S101
-        seal, gathered, error = self._unsure
+        doubt, error = self._unsure, self._unsure.error
+        last = doubt.ticks[-1].seal
         try:
             # One that is still under way is waited for.
             with self._store.connection.writing():
-                found = self._store.seal(seal.incarnation, seal.tick, self._ring)
+                found = self._store.seal(last.incarnation, last.tick, self._ring)
         except (SyncError, RefusalError):
             raise
         except StoreError:
@@ -420,43 +490,45 @@ class StoredTicks:
             self._guard.forgive()
             kind = DiskFullError if error.full else StoreError
             raise kind(f"{error}; nothing was written, try again") from None
-        if found.mac != seal.mac:
-            raise LeaseError(f"tick {seal.tick} must be sealed once, got another process that sealed it") from None
-        self._is_sealed(seal, gathered)
+        if found.mac != last.mac:
+            raise LeaseError(f"tick {last.tick} must be sealed once, got another process that sealed it") from None
+        self._are_sealed(doubt.ticks, closes=doubt.closes)
 
-    def _finish(self) -> StreamRelease:
-        """T2 to T4 of the open tick, each from where it was left."""
-        opened = self._open_tick
+    def _finish(self) -> list[StreamRelease]:
+        """T2 to T4 of the open ticks, each from where it was left."""
+        opened = self._open_ticks
         assert opened is not None  # noqa: S101
-        if opened.stored is None:
-            with self._guard:
-                self._compute(opened)
+        for each in opened.ticks:
+            if each.stored is None:
+                with self._guard:
+                    # The seals of all of them cover one stored state.
+                    self._compute(each, snapshot=each is opened.ticks[-1])
         try:
             if not opened.is_stored:
-                self._store_release(opened)
+                self._store_releases(opened)
             if opened.is_witnessed:
                 self._wiring.witness.check()
             else:
                 self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
-                self._testify(opened.seal)
+                self._testify([each.seal for each in opened.ticks])
                 opened.is_witnessed = True
         except (SyncError, LeaseError):
             self._guard.close("a stream whose store failed must not go on in this process")
             raise
         except StoreError as error:
             raise PendingError(
-                f"tick {opened.seal.tick} is sealed and not released yet: {error}; call finish(), "
+                f"tick {opened.last.tick} is sealed and not released yet: {error}; call finish(), "
                 "and do not give its events again"
             ) from error
         if self._slots is not None:
-            # Before the thread that publishes may look at it: else it would be as good as ready since the start.
-            self._slots.is_ready(opened.seal.tick)
-        self._tick = opened.seal.tick
-        self._open_tick = None
+            # Before the thread that publishes may look at them: else they would be as good as ready since the start.
+            for each in opened.ticks:
+                self._slots.is_ready(each.seal.tick)
+        self._tick = opened.last.tick
+        self._open_ticks = None
         if self._options.publish_at_once:
             self._publish_released()
-        assert opened.release is not None  # noqa: S101
-        return opened.release
+        return [each.release for each in opened.ticks if each.release is not None]
 
     def _compute(self, opened: _OpenTick, *, snapshot: bool = True) -> StoredRelease:
         """Count what is sealed, and make the bytes of the release."""
@@ -476,43 +548,49 @@ class StoredTicks:
         opened.stored, opened.gathered = stored, []
         return stored
 
-    def _store_release(self, opened: _OpenTick) -> None:
+    def _store_releases(self, opened: _OpenTicks) -> None:
         """T2: the bytes that everybody gets."""
-        assert opened.stored is not None  # noqa: S101
-        incarnation, tick = self._record.incarnation, opened.seal.tick
+        incarnation = self._record.incarnation
         try:
             with self._store.writing("release"):
                 self._store.check_lease(incarnation, self._lease)
-                self._store.insert_release(opened.stored)
+                for each in opened.ticks:
+                    assert each.stored is not None  # noqa: S101
+                    assert each.rows is not None  # noqa: S101
+                    self._store.insert_release(each.stored)
+                    self._state.insert(each.rows, each.seal, self._ring.epoch(each.seal.epoch))
                 self._publisher.expect()
-                assert opened.rows is not None  # noqa: S101
-                self._state.insert(opened.rows, opened.seal, self._ring.epoch(opened.seal.epoch))
                 reach("release.commit")
         except UnknownCommitError as error:
-            # The same row again, or for the first time: inserting is harmless either way.
+            # The same rows again, or for the first time: inserting is harmless either way.
             with self._store.connection.writing():
-                is_there = self._store.has("releases", incarnation, tick)
+                is_there = self._store.has("releases", incarnation, opened.last.tick)
             if not is_there:
                 raise (DiskFullError(str(error)) if error.full else error) from None
         opened.is_stored = True
-        opened.rows = None
+        for each in opened.ticks:
+            each.rows = None
 
-    def _testify(self, seal: Seal, *, whole: bool = False) -> None:
+    def _testify(self, seals: Sequence[Seal], *, whole: bool = False) -> None:
         """T3: write down outside how far the stream has come."""
-        positions = self._whole_place(seal.positions) if whole else seal.positions
-        testimony = Testimony(incarnation=self._record.incarnation, tick=seal.tick, positions=positions, mac=seal.mac)
-        self._wiring.witness.append(testimony, self._ring, kept=base_of(positions))
+        lines = []
+        for seal in seals:
+            positions = self._whole_place(seal.positions) if whole else seal.positions
+            lines.append(
+                Testimony(incarnation=self._record.incarnation, tick=seal.tick, positions=positions, mac=seal.mac)
+            )
+        self._wiring.witness.append(lines, self._ring, kept=base_of(lines[-1].positions))
 
     def _testify_again(self, found: Standing, last: Seal) -> None:
         """At a start: the line of the last tick, which may be lacking."""
         try:
-            self._testify(last, whole=True)
+            self._testify([last], whole=True)
         except RollbackError:
             if not self._options.take_over:
                 raise
             # Whoever was overtaken may have written its own line since, of a tick that is in this store.
             check_witness(self._store, self._wiring, found, self._wiring.witness.heard_anew())
-            self._testify(last, whole=True)
+            self._testify([last], whole=True)
 
     def _publish_released(self, beside: Journal | None = None) -> None:
         """T4 of ticks that are stored and witnessed: whatever happens here, these have not failed."""
@@ -574,7 +652,7 @@ class StoredTicks:
                 raise ParameterError(
                     f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
                 )
-            if self._open_tick is not None or self.tick_number < self._tick:
+            if self._open_ticks is not None or self.tick_number < self._tick:
                 # Counted already: which labels are shown would be that of a tick that could be sealed again.
                 raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
             tables = self._core.between(start - first, end - first)

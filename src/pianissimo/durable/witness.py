@@ -15,6 +15,7 @@ what was written there meanwhile nobody knows. Its size tells nothing, since a s
 import base64
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,20 +108,15 @@ class Witness:
                 continue  # of a life whose secrets are not at hand
         return found
 
-    def append(self, testimony: Testimony, ring: KeyRing, *, kept: int | None = None) -> None:
-        """Write one line and sync it, where the file is as this process knows it.
+    def append(self, testimonies: Sequence[Testimony], ring: KeyRing, *, kept: int | None = None) -> None:
+        """Write a line each and sync them at once, where the file is as this process knows it.
 
-        `kept` is a tick of the same life whose line is needed to read this one: it stays when the file is shortened.
+        `kept` is a tick of the same life whose line is needed to read the last: it stays when the file is shortened.
         """
-        content = {name: getattr(testimony, name) for name in _CLOSED}
-        # Under the newest secret, so that whoever has lost the store can read it with that alone.
-        closed = ring.newest.closed(msgpack.packb(content), "witness", testimony.incarnation, testimony.tick)
-        words = (_MAGIC, testimony.incarnation.hex(), str(testimony.tick), ring.newest.id.hex())
-        line = f"{' '.join(words)} {base64.b64encode(closed).decode()}\n".encode()
         with self._turn:
-            self._add(line, (testimony.incarnation, kept))
+            self._add([_line(each, ring) for each in testimonies], (testimonies[-1].incarnation, kept))
 
-    def _add(self, line: bytes, kept: tuple[bytes, int | None]) -> None:
+    def _add(self, lines: list[bytes], kept: tuple[bytes, int | None]) -> None:
         if not self._is_known:
             self._content()
         try:
@@ -128,7 +124,7 @@ class Witness:
             is_new = self._seen is None
             with locked(self.path, create=is_new) as descriptor:
                 self._check_as_seen(descriptor)
-                self._append(descriptor, line, kept)
+                self._append(descriptor, lines, kept)
             if is_new:
                 sync_folder(self.path.parent)
         except FileNotFoundError:
@@ -166,20 +162,21 @@ class Witness:
         if not self._tried.startswith(found):
             raise _overtaken("lines of another after it")
 
-    def _append(self, descriptor: int, line: bytes, kept: tuple[bytes, int | None]) -> None:
+    def _append(self, descriptor: int, lines: list[bytes], kept: tuple[bytes, int | None]) -> None:
+        content = b"".join(lines)
         end = 0 if self._seen is None else self._seen.end
         # What a write that failed left behind goes; nobody else writes now.
         os.ftruncate(descriptor, end)
-        self._tried = line
+        self._tried = content
         reach("witness.append")
-        write_all(descriptor, line)
+        write_all(descriptor, content)
         try:
             reach("witness.sync")
         except OSError as error:
             raise FailedSyncError(error.errno, error.strerror) from None
         sync(descriptor)
-        self._know(os.fstat(descriptor), line, end + len(line))
-        if end + len(line) > _LONGEST:
+        self._know(os.fstat(descriptor), lines[-1], end + len(content))
+        if end + len(content) > _LONGEST:
             self._shorten(kept)
 
     def _know(self, status: os.stat_result, line: bytes, end: int) -> None:
@@ -215,6 +212,14 @@ class Witness:
 
 
 _CLOSED = ("positions", "mac", "begins", "since")
+
+
+def _line(testimony: Testimony, ring: KeyRing) -> bytes:
+    content = {name: getattr(testimony, name) for name in _CLOSED}
+    # Under the newest secret, so that whoever has lost the store can read it with that alone.
+    closed = ring.newest.closed(msgpack.packb(content), "witness", testimony.incarnation, testimony.tick)
+    words = (_MAGIC, testimony.incarnation.hex(), str(testimony.tick), ring.newest.id.hex())
+    return f"{' '.join(words)} {base64.b64encode(closed).decode()}\n".encode()
 
 
 def _whole_lines(content: bytes) -> list[bytes]:

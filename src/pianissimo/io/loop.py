@@ -34,7 +34,7 @@ from pianissimo.errors import (
     StoreError,
 )
 from pianissimo.io.sources.live_ticks import EndWatch
-from pianissimo.io.sources.source_records import EndOfTicks, OnceSource, TickSource
+from pianissimo.io.sources.source_records import EndOfTicks, OldSource, OnceSource, TickSource
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
 
@@ -231,20 +231,53 @@ class StreamLoop:
         try:
             self._patiently(lambda: self._source.seek(live.position, live.read_tick))
             while live.tick_number < self._last_tick and not (self.stop.is_set() and self._may_leave()):
-                reach("absorb.read")
-                self._patiently(self._absorb)
-                begin = time.monotonic()
+                self._absorb_group()
+                begin, released = time.monotonic(), live.tick_number
                 release = self._release()
                 if self._reports.metrics is not None:
                     self._reports.metrics.release_seconds.set(time.monotonic() - begin)
-                self._note_rings(release)
-                self._tell("running")
-                if self._reports.progress:
-                    self._reports.progress(live.tick_number, self._last_tick, self._lag())
+                self._tell_released(released, release)
         except EndOfTicks as cut:
             # What was added is read again from its source.
             return cut.ended
         return False
+
+    def _absorb_group(self) -> None:
+        """Read the next tick, or those after it too that are old: they are sealed together."""
+        live = self._live
+        old = self._source.old_until if isinstance(self._source, OldSource) else 0
+        try:
+            while True:
+                reach("absorb.read")
+                self._patiently(self._absorb)
+                if live.next_tick >= min(live.last_together, old, self._last_tick):
+                    return
+                live.hold(position=self._source.position)
+        except Exception:
+            # Where one of them cannot be read, those before it are sealed, as they would be one by one.
+            self._commit_held()
+            raise
+
+    def _commit_held(self) -> None:
+        """Seal and release what is held, if there is room for it; else it is read again at the next start."""
+        released = self._live.tick_number
+        try:
+            releases = self._live.commit()
+        except (DiskFullError, PendingError) as error:
+            if isinstance(error, PendingError) and not isinstance(error.__cause__, DiskFullError):
+                raise
+            return
+        if releases:
+            self._tell_released(released, releases[-1])
+
+    def _tell_released(self, before: int, release: StreamRelease) -> None:
+        """Tell what is stored since a tick: of ticks that were sealed together each."""
+        for tick in range(before + 1, release.tick + 1):
+            if self._watched:
+                self._note_rings(release if tick == release.tick else self._live.released(tick))
+            if self._reports.progress:
+                self._reports.progress(tick, self._last_tick, self._lag())
+        self._tell("running")
 
     def _may_leave(self) -> bool:
         return not (isinstance(self._source, OnceSource) and self._source.holds_unsealed)
@@ -260,7 +293,7 @@ class StreamLoop:
 
     def _batches(self) -> Iterator[object]:
         try:
-            yield from self._source.batches(self._live.tick_number + 1)
+            yield from self._source.batches(self._live.next_tick)
         except (PianissimoError, EndOfTicks):
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001

@@ -174,6 +174,17 @@ class LiveCore:
         self.parts = [LivePart(plan, plans, noise_for, after, by_name=by_name) for plans in answered.values()]
 
     @property
+    def gathers_ahead(self) -> bool:
+        """Whether what the events of a tick add does not depend on the ticks before: it can be gathered ahead."""
+        own = [part.run.mechanism for part in self.parts]
+        return not any(isinstance(each, EachPeriod) or getattr(each, "by_slot", False) for each in own)
+
+    @property
+    def closing_ticks(self) -> set[int]:
+        """Of each part the last tick that it counts, from the first of these runs on."""
+        return {part.run.mechanism.guarantee.horizon * part.every for part in self.parts}
+
+    @property
     def log_length(self) -> int:
         """How many ticks back the logs of the runs reach."""
         return max(part.run.log_length * part.every for part in self.parts)

@@ -7,6 +7,10 @@ depends on nothing but the release.
 Estimates are made to look as counts do on request: post-processing of what was released, beside the raw estimates.
 """
 
+import base64
+import hashlib
+import hmac
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,12 +66,15 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def __post_init__(self) -> None:
         if self.start is not None:
-            timed = {}
-            for name, table in self.tables.items():
-                moments = dict(zip(TIMES, (self.start, self.end, self.since.get(name, self.start)), strict=True))
-                columns = [pl.lit(moment, dtype=MOMENT).alias(word) for word, moment in moments.items()]
-                timed[name] = bare(table).with_columns(columns)
-            object.__setattr__(self, "tables", timed)
+            told = {name: (self.start, self.end, self.since.get(name, self.start)) for name in self.tables}
+            object.__setattr__(self, "tables", TimedTables(self.tables, told))
+
+    @property
+    def bare_tables(self) -> dict[str, pl.DataFrame]:
+        """The tables without the columns of times."""
+        if isinstance(self.tables, TimedTables):
+            return self.tables.bare
+        return {name: bare(table) for name, table in self.tables.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -123,7 +130,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        tables = {name: bare(table).to_dicts() for name, table in self.tables.items()}
+        tables = {name: table.to_dicts() for name, table in self.bare_tables.items()}
         return {"tick": self.tick, **self.times, "coverage": self.coverage, "releases": tables}
 
     def to_json(self) -> str:
@@ -154,7 +161,29 @@ TIMES = ("start", "end", "since")
 
 def bare(table: pl.DataFrame) -> pl.DataFrame:
     """A table without the columns of times, which are the same in all rows."""
-    return table.drop(TIMES, strict=False)
+    return table.drop(TIMES, strict=False) if any(name in TIMES for name in table.columns) else table
+
+
+class TimedTables(Mapping[str, pl.DataFrame]):
+    """Tables with the columns of times, which are laid to a table when it is asked for."""
+
+    def __init__(self, tables: Mapping[str, pl.DataFrame], moments: Mapping[str, tuple[Any, Any, Any]]) -> None:
+        self.bare = {name: bare(table) for name, table in tables.items()}
+        self._moments = moments
+        self._timed: dict[str, pl.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self._timed:
+            told = zip(TIMES, self._moments[name], strict=True)
+            columns = [pl.lit(moment, dtype=MOMENT).alias(word) for word, moment in told]
+            self._timed[name] = self.bare[name].with_columns(columns)
+        return self._timed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.bare)
+
+    def __len__(self) -> int:
+        return len(self.bare)
 
 
 def label_columns(table: pl.DataFrame) -> list[str]:
@@ -170,27 +199,78 @@ _TYPES: dict[str, pl.DataType] = {
 }
 
 
+MOST_JSON_ROWS = 2**17
+"""A table with more rows is not written row by row, but as parts of at most so many."""
+
+
 def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> bytes:
-    """The bytes of a release.
+    """The bytes of a release: JSON, in which large tables are a manifest with Arrow parts.
+
+    Which tables these are is a function of the release alone: of how many rows it shows.
 
     >>> table = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()
     '{"stream": "shop", "incarnation": "", "tick": 1, "coverage": 0.95, ..."purchases":[{"estimate":3,...}]}}'
     """
-    bared = {name: bare(table) for name, table in release.tables.items()}
+    return _written(release, {"stream": stream, "incarnation": incarnation.hex()}, MOST_JSON_ROWS)
+
+
+def row_by_row(payload: bytes) -> bytes:
+    """The same release with all rows as JSON, for whoever reads no Arrow: these bytes themselves, but for large tables.
+
+    >>> row_by_row(b'{"columns": {}, "releases": {}}')
+    b'{"columns": {}, "releases": {}}'
+    """
+    if _PARTS not in payload or "parts" not in (content := json.loads(payload)):
+        return payload
+    return _written(_read(payload), {name: content[name] for name in ("stream", "incarnation")}, None)
+
+
+def _written(release: StreamRelease, names: dict[str, str], most: int | None) -> bytes:
+    bared = release.bare_tables
     columns = {name: {column: str(kind) for column, kind in table.schema.items()} for name, table in bared.items()}
     head = {
-        "stream": stream,
-        "incarnation": incarnation.hex(),
+        **names,
         "tick": release.tick,
         **release.times,
         "coverage": release.coverage,
         "columns": columns,
     }
+    large = [name for name, table in bared.items() if most is not None and table.height > most]
     # Rows are written by polars: a million of them in a third of a second.
-    tables = ",".join(f"{json.dumps(name)}:{table.write_json()}" for name, table in bared.items())
+    tables = ",".join(f"{json.dumps(name)}:{bared[name].write_json()}" for name in bared if name not in large)
     text = json.dumps(head, ensure_ascii=False)[:-1] + ', "releases": {' + tables + "}}"
-    return text.encode()
+    if not large:
+        return text.encode()
+    parts = {name: [_part(part) for part in bared[name].iter_slices(MOST_JSON_ROWS)] for name in large}
+    return text[:-1].encode() + _PARTS + json.dumps(parts).encode() + b"}"
+
+
+_PARTS = b', "parts": '
+
+
+def _part(table: pl.DataFrame) -> dict[str, Any]:
+    """Some rows as a stream of Arrow's that every reader of it understands, with what tells that it is whole."""
+    file = io.BytesIO()
+    table.write_ipc_stream(file, compression="zstd", compat_level=pl.CompatLevel.oldest())
+    content = file.getvalue()
+    return {"rows": table.height, "digest": _digest(content), "arrow": base64.b64encode(content).decode()}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _joined_parts(parts: list[dict[str, Any]], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    tables = []
+    for part in parts:
+        content = base64.b64decode(part["arrow"], validate=True)
+        if not hmac.compare_digest(_digest(content), part["digest"]):
+            raise ValueError
+        tables.append(pl.read_ipc_stream(content))
+        if tables[-1].height != part["rows"] or dict(tables[-1].schema) != schema:
+            raise ValueError
+    return pl.concat(tables)
 
 
 def release_of(payload: bytes) -> StreamRelease:
@@ -203,19 +283,24 @@ def table_of(payload: bytes, query: str) -> pl.DataFrame | None:
     return _read(payload, query).tables.get(query)
 
 
+_BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
 def _read(payload: bytes, only: str | None = None) -> StreamRelease:
     try:
         content = json.loads(payload)
-        tables = {
-            name: _typed_table(rows, {column: _TYPES[kind] for column, kind in content["columns"][name].items()})
-            for name, rows in content["releases"].items()
-            if only in (None, name)
-        }
+        rows, parts = content["releases"], content.get("parts", {})
+        tables = {}
+        for name in content["columns"] if parts else rows:
+            if only in (None, name):
+                schema = {column: _TYPES[kind] for column, kind in content["columns"][name].items()}
+                is_large = name in parts
+                tables[name] = _joined_parts(parts[name], schema) if is_large else _typed_table(rows[name], schema)
         moments: dict[str, Any] = {name: as_utc(content[name]) for name in ("start", "end") if name in content}
         told = content.get("since", {}).items()
         since = {name: each if isinstance(each, int) else as_utc(each) for name, each in told}
         return StreamRelease(content["tick"], content["coverage"], tables, **moments, since=since)
-    except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError):
+    except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, *_BROKEN):
         raise InputError("a stored release must be JSON of this version, got something else") from None
 
 

@@ -409,6 +409,11 @@ class FilesRead:
         form = self.checker.wanted.written.time_format
         return {"files": self.identity} | ({} if form == "iso" else {"time_format": form})
 
+    @property
+    def old_until(self) -> int:
+        """The last tick: all are of files that are complete."""
+        return self.checker.clock.last_tick
+
     def check_unchanged(self, path: Path) -> None:
         """Refuse a file that is not the one that was found first."""
         if _stamp(path) != self._stamps[path]:

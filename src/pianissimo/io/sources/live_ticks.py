@@ -35,13 +35,14 @@ from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, Re
 from pianissimo.io.sources.source_records import (
     EndOfTicks,
     Feed,
-    JudgedRows,
     OnceFeed,
     RefusedFile,
     RowJudge,
     TickSource,
 )
+from pianissimo.io.sources.topic_ranges import WorkedTopic
 from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of, utc_now
+from pianissimo.workers import GatheredPiece
 
 _log = logging.getLogger(__name__)
 
@@ -197,10 +198,10 @@ class _TickLook:
     given: set[str] = field(default_factory=set)
     """Columns that a record had."""
 
-    def add(self, judged: JudgedRows) -> None:
-        self.records += judged.table.height + judged.refused.height
-        self.refused += judged.refused.height
-        self.given |= judged.given
+    def add(self, counted: int, refused: int, given: frozenset[str]) -> None:
+        self.records += counted + refused
+        self.refused += refused
+        self.given |= given
 
 
 class LiveTicks:
@@ -215,7 +216,12 @@ class LiveTicks:
         refused: RefusedFile,
         stop: threading.Event | None = None,
         rules: TickRules | None = None,
+        worked: WorkedTopic | None = None,
     ) -> None:
+        self._worked = worked
+        self._untold: deque[tuple[str, pl.DataFrame]] = deque()
+        """Refused records of ranges that others have read, still to be written down."""
+
         self._feed = feed
         self._once = feed if isinstance(feed, OnceFeed) else None
         self._judge = judge
@@ -231,7 +237,7 @@ class LiveTicks:
         """The last tick whose end is known; None before it is known where to begin."""
 
         self._has_ended = False
-        self._frames: list[tuple[tuple[int, ...], pl.DataFrame]] = []
+        self._frames: list[tuple[tuple[int, ...], pl.DataFrame | GatheredPiece]] = []
         self._rows = 0
         self._look = _TickLook()
 
@@ -338,13 +344,26 @@ class LiveTicks:
             self._covered = tick
         return self._ends[0]
 
-    def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
+    def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame | GatheredPiece]:
         begin = self._clock.calendar.microsecond(tick) if self._rules.late == "drop" else None
+        self._tell_refused()
+        found = None if self._worked is None else self._worked.gathered(end, tick, begin)
+        if found is not None:
+            for partition, pieces, report in found:
+                self._look.add(report.counted, report.refused.height, report.given)
+                self._frames += [((partition,), piece) for piece in pieces]
+                if report.refused.height:
+                    self._untold.append((f"{end['topic']}/{partition}", report.refused))
+            self._tell_refused()
+            if not self._rules.ordered:
+                yield from self._handed_over()
+            self._closed(tick)
+            return
         for records in self._feed.read(end):
             judged = self._judge.read(records)
             # What is late is neither counted nor refused.
             rows = judged.table if begin is None else judged.table.filter(judged.times >= begin)
-            self._look.add(judged)
+            self._look.add(judged.table.height, judged.refused.height, judged.given)
             self._frames.append((records.rank, rows))
             self._rows += rows.height
             with self._room():
@@ -353,6 +372,12 @@ class LiveTicks:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.
             self._closed(tick)
+
+    def _tell_refused(self) -> None:
+        while self._untold:
+            with self._room():
+                self.refused.add(*self._untold[0])
+            self._untold.popleft()
 
     def _judge_tick(self, tick: int, look: "_TickLook") -> None:
         """Before a tick is sealed: say which columns no record had, and stop where too many were refused."""
@@ -367,19 +392,26 @@ class LiveTicks:
                 f"source.max_refused lets pass; see {self.refused.path}, and mend them or [source], or set max_refused"
             )
 
-    def _handed_over(self) -> Iterator[pl.DataFrame]:
+    def _handed_over(self) -> Iterator[pl.DataFrame | GatheredPiece]:
         if self._rules.ordered:
             # A place gives its records in the order of their numbers, and this sort leaves them in it.
             self._frames.sort(key=itemgetter(0))
         while self._frames:
-            count = rows = 0
-            while count < len(self._frames) and rows < MOST_ROWS:
-                rows += self._frames[count][1].height
-                count += 1
-            part = pl.concat([frame for _, frame in self._frames[:count]])
-            del self._frames[:count]
+            first = self._frames[0][1]
+            if isinstance(first, GatheredPiece):
+                del self._frames[0]
+                yield first
+                continue
+            part: list[pl.DataFrame] = []
+            rows = 0
+            for _, frame in self._frames:
+                if rows >= MOST_ROWS or isinstance(frame, GatheredPiece):
+                    break
+                part.append(frame)
+                rows += frame.height
+            del self._frames[: len(part)]
             self._rows -= rows
-            yield part
+            yield pl.concat(part)
 
     def _sync(self) -> None:
         with self._room():
@@ -431,6 +463,11 @@ class FilesThenLive:
             if self._files is not None:
                 self._go_live(None, self._last_tick)
             yield from self._live.batches(tick)
+
+    @property
+    def old_until(self) -> int:
+        """The last tick of the files."""
+        return self._last_tick
 
     @property
     def position(self) -> Any:

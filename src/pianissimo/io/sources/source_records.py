@@ -134,6 +134,15 @@ class OnceSource(Protocol):
         """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
 
 
+@runtime_checkable
+class OldSource(Protocol):
+    """A source with ticks that are over before they are read, and lie in files that are complete."""
+
+    @property
+    def old_until(self) -> int:
+        """The last of them: a public number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
     """The ticks of a calendar up to the last one that takes events."""
