@@ -6,6 +6,7 @@ bytes are the same both times.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.stream.spec import KafkaTopic
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka by their names there. Values may be secret: no message and no repr contains one."""
@@ -48,6 +50,22 @@ READING: dict[str, Any] = {
     "enable.partition.eof": True,
 }
 """What every reader of a topic sets."""
+
+
+def from_environment(text: str) -> str:
+    """A text, or, where it is `env:NAME`, what the variable holds."""
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    found = os.environ.get(name)
+    if not found:
+        raise ParameterError(f"the variable {name} must hold what {text} stands for, got nothing")
+    return found
+
+
+def kafka_settings(topic: KafkaTopic) -> Mapping[str, str]:
+    """The settings of a topic's client, with what the environment holds."""
+    return {name: from_environment(text) for name, text in topic.settings.items()}
 
 
 def kafka_library() -> ModuleType:

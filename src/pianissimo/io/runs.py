@@ -27,6 +27,7 @@ from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.folder import FolderSink, check_free
+from pianissimo.io.kafka import kafka_settings
 from pianissimo.io.loop import (
     LoopSummary,
     Metrics,
@@ -37,13 +38,15 @@ from pianissimo.io.loop import (
     listening_place,
     tell_failed_start,
 )
-from pianissimo.io.sinks import kafka_settings, make_sink
+from pianissimo.io.sinks import make_sink
 from pianissimo.io.sources import make_feed
-from pianissimo.io.sources.event_files import FileTicks, written_as
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.io.sources.file_ranges import WorkedFiles
 from pianissimo.io.sources.follow import FolderFeed
+from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
-from pianissimo.io.sources.source_records import REFUSED_FILE, RefusedFile, RowJudge, TickSource
+from pianissimo.io.sources.source_records import REFUSED_FILE, Feed, RefusedFile, TickSource
+from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
 from pianissimo.ledger import STATE_FILE
 from pianissimo.stream.spec import FileFormat, LiveSource, SparkSource, StreamSpec
 from pianissimo.workers import Workers, workers_of
@@ -188,7 +191,10 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                 if isinstance(sink, FolderSink):
                     sink.check_unused()
             own = _own_files(place, sinks, spec, health)
-            live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own, place.inbox)
+            live_source = None
+            if wall is not None:
+                feed = _live_feed(spec, own, place.inbox)
+                live_source = _live_ticks(spec, feed, refused, told, wall, workers)
             source: TickSource | None = live_source or files or table
             if live_source is not None and before is not None:
                 # Once they are read, nobody holds their rows.
@@ -298,22 +304,28 @@ def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[...,
     return clock(calendar=calendar, longest_leap=leap)
 
 
-def _live_ticks(
-    spec: StreamSpec, refused: RefusedFile, stop: threading.Event, wall: WallClock, own: Iterable[Path], inbox: Path
-) -> LiveTicks:
+def _live_feed(spec: StreamSpec, own: Iterable[Path], inbox: Path) -> Feed:
     source = spec.source
     assert isinstance(source, LiveSource)  # noqa: S101
     feed = make_feed(source, {} if source.kafka is None else kafka_settings(source.kafka), inbox)
     if isinstance(feed, FolderFeed) and not source.http:
         _check_followed(feed, own)
+    return feed
+
+
+def _live_ticks(
+    spec: StreamSpec,
+    feed: Feed,
+    refused: RefusedFile,
+    stop: threading.Event,
+    wall: WallClock,
+    workers: Workers | None,
+) -> LiveTicks:
+    source = spec.source
+    assert isinstance(source, LiveSource)  # noqa: S101
     return LiveTicks(
         feed,
-        RowJudge(
-            spec.stream.queries,
-            spec.stream.user,
-            time=source.time if source.late == "drop" else None,
-            written=written_as(spec),
-        ),
+        live_judge(spec),
         wall,
         refused=refused,
         stop=stop,
@@ -323,6 +335,7 @@ def _live_ticks(
             ordered=spec.stream.user is not None,
             max_refused=source.max_refused,
         ),
+        worked=WorkedTopic(feed, spec, workers) if workers is not None and isinstance(feed, KafkaFeed) else None,
     )
 
 

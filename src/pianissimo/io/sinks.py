@@ -6,11 +6,9 @@ import hashlib
 import hmac
 import http.client
 import ipaddress
-import os
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -18,9 +16,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pianissimo.durable.publish import Sink
 from pianissimo.errors import InputError, ParameterError, SpecError
 from pianissimo.io.folder import FolderSink
-from pianissimo.io.kafka import BROKERS_PATIENCE, KafkaSink
+from pianissimo.io.kafka import BROKERS_PATIENCE, KafkaSink, from_environment, kafka_settings
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.spec import KafkaTopic, SinkSpec
+from pianissimo.stream.spec import SinkSpec
 
 CONTENT_TYPE = "application/json"
 SIGNATURE = "Pianissimo-Signature"
@@ -48,22 +46,6 @@ def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
         return WebhookSink(url, name=f"webhook {spec.name}", key=_key(spec.key), timeout=spec.timeout)
     except ParameterError as error:
         raise SpecError(f"sinks.{spec.name}: {error}") from None
-
-
-def from_environment(text: str) -> str:
-    """A text, or, where it is `env:NAME`, what the variable holds."""
-    if not text.startswith("env:"):
-        return text
-    name = text.removeprefix("env:")
-    found = os.environ.get(name)
-    if not found:
-        raise ParameterError(f"the variable {name} must hold what {text} stands for, got nothing")
-    return found
-
-
-def kafka_settings(topic: KafkaTopic) -> Mapping[str, str]:
-    """The settings of a topic's client, with what the environment holds."""
-    return {name: from_environment(text) for name, text in topic.settings.items()}
 
 
 def _key(given: str | Path | None) -> bytes | None:

@@ -22,7 +22,7 @@ import msgspec
 import polars as pl
 
 from pianissimo.errors import InputError, SourceError, SpecError
-from pianissimo.io.sinks import kafka_settings
+from pianissimo.io.kafka import kafka_settings
 from pianissimo.io.source_sizes import SourceSizes, as_texts, strange_texts
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as

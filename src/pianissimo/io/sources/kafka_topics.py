@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -180,6 +181,11 @@ class _Place:
     partitions: tuple[Reached, ...]
 
 
+def _joined(here: _Place, target: _Place) -> _Place:
+    pairs = zip(here.partitions, target.partitions, strict=True)
+    return _Place(here.topic_id, tuple(now if now[0] > then[0] else then for now, then in pairs))
+
+
 class KafkaFeed:
     """The records of a topic.
 
@@ -233,23 +239,58 @@ class KafkaFeed:
 
     def read(self, end: Any) -> Iterator[Records]:
         """The records up to a place that `end` gave. After a `SourceAwayError` another call goes on where it stands."""
-        if self._here is None:
-            raise ParameterError("seek must come before read, got read")
-        here, target = self._here, self._place_of(end)
-        self._check_same(here, target.topic_id, len(target.partitions))
-        added = len(target.partitions) - len(here.partitions)
-        here = self._here = _Place(here.topic_id, here.partitions + ((0, -1),) * added)
+        here, target = self._both(end)
+        self._here = here
         if any(now[0] < then[0] for now, then in zip(here.partitions, target.partitions, strict=True)):
             yield from self._pieces(here, target)
             # The id is the same before and after: it was this topic all the time.
             self._check_still_there(target)
+        self._here = _joined(here, target)
+
+    def pieces(self, end: Any, size: int) -> list[tuple[int, Any, Any]]:
+        """What is to be read up to `end`, as pieces of one partition: its number, and the places before and after.
+
+        Each is at most `size` offsets long; they are in the order of partitions, and there of offsets.
+        """
+        here, target = self._both(end)
+        found = []
+        for partition, (now, then) in enumerate(zip(here.partitions, target.partitions, strict=True)):
+            edges = [now, *((offset, -1) for offset in range(now[0] + size, then[0], size)), then]
+            for start, stop in pairwise(edges):
+                if start[0] < then[0]:
+                    places = [
+                        (*target.partitions[:partition], place, *target.partitions[partition + 1 :])
+                        for place in (start, stop)
+                    ]
+                    before, after = (self._plain(_Place(here.topic_id, place)) for place in places)
+                    found.append((partition, before, after))
+        return found
+
+    def left(self, end: Any) -> int:
+        """How many offsets lie before `end`: at least as many as records."""
+        here, target = self._both(end)
         pairs = zip(here.partitions, target.partitions, strict=True)
-        self._here = _Place(here.topic_id, tuple(now if now[0] > then[0] else then for now, then in pairs))
+        return sum(max(0, then[0] - now[0]) for now, then in pairs)
+
+    def pass_to(self, end: Any) -> None:
+        """Stand at `end`: others have read all before it."""
+        here, target = self._both(end)
+        self._check_still_there(target)
+        self._here = _joined(here, target)
 
     @property
     def position(self) -> Any:
         """Where the feed stands; None before `seek`."""
         return None if self._here is None else self._plain(self._here)
+
+    def _both(self, end: Any) -> tuple[_Place, _Place]:
+        """Where the feed stands, with partitions that were added since, and a place to be reached."""
+        if self._here is None:
+            raise ParameterError("seek must come before read, got read")
+        here, target = self._here, self._place_of(end)
+        self._check_same(here, target.topic_id, len(target.partitions))
+        added = len(target.partitions) - len(here.partitions)
+        return _Place(here.topic_id, here.partitions + ((0, -1),) * added), target
 
     def close(self) -> None:
         """Let go of the brokers."""
