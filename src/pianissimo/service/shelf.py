@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,15 @@ from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
 from pianissimo.stream.calendar import iso
 from pianissimo.stream.plan_table import about_told, hidden_unit
-from pianissimo.stream.release import PublishedWindows, bare, differences_of, release_of, told_caps, windowless
+from pianissimo.stream.release import (
+    PublishedWindows,
+    bare,
+    differences_of,
+    release_of,
+    row_by_row,
+    told_caps,
+    windowless,
+)
 
 MEMORY = 128 << 20
 """Bytes of releases that are kept at hand; older ones are read from the store when they are asked for."""
@@ -247,6 +255,8 @@ class Shelf:
         found = None if life is None else store.release(life.record.incarnation, tick)
         if found is None:
             return None
+        # Browsers read JSON: of large tables the rows, and not the parts that are stored.
+        found = replace(found, payload=row_by_row(found.payload))
         if tick not in self._kept:
             self._kept[tick] = found
             self._bytes += len(found.payload)
