@@ -30,6 +30,7 @@ EVERY = (
     "cores",
     "backfill",
     "long_runs",
+    "large_releases",
     "kafka",
     "service",
 )

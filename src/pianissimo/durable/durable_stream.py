@@ -118,6 +118,7 @@ class DurableStream(StoredTicks):
             self._settle_doubt()
             with self._guard:
                 self._hold(positions)
+                reach("absorb.held")
 
     def commit(self) -> list[StreamRelease]:
         """Seal and release the ticks that are held, without the open one."""

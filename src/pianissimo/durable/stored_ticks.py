@@ -379,7 +379,6 @@ class StoredTicks:
         content = codec.pack("delta", 1, gathered)
         self._held.append(HeldTick(gathered, content, positions or self._last_place))
         self._added = []
-        reach("absorb.held")
 
     @property
     def _last_place(self) -> bytes:
@@ -556,10 +555,11 @@ class StoredTicks:
                 self._store.check_lease(incarnation, self._lease)
                 for each in opened.ticks:
                     assert each.stored is not None  # noqa: S101
-                    assert each.rows is not None  # noqa: S101
                     self._store.insert_release(each.stored)
-                    self._state.insert(each.rows, each.seal, self._ring.epoch(each.seal.epoch))
                 self._publisher.expect()
+                for each in opened.ticks:
+                    assert each.rows is not None  # noqa: S101
+                    self._state.insert(each.rows, each.seal, self._ring.epoch(each.seal.epoch))
                 reach("release.commit")
         except UnknownCommitError as error:
             # The same rows again, or for the first time: inserting is harmless either way.
