@@ -202,6 +202,8 @@ class Simulation:
     log: list[str] = field(default_factory=list)
     recoveries: int = 0
     synchronous: str = "FULL"
+    apart: float = 0.5
+    """How often a tick that could be sealed with the next one is sealed alone."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -376,7 +378,7 @@ class Simulation:
             release = self._released(live, lambda: live.commit()[-1])
         else:
             end = 0 if live.position is None else live.position["read"]
-            last = self.chance.choice((first, min(self.ticks, live.last_together)))
+            last = first if self.chance.random() < self.apart else min(self.ticks, live.last_together)
             for tick in range(first, last):
                 batch, end = self._arrived(end)
                 live.add(batch)

@@ -215,7 +215,7 @@ def test_a_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     for seed in range(MUTANT_SEEDS):
         try:
-            Simulation(seed).run()
+            Simulation(seed, apart=0 if name.startswith("group") else 0.5).run()
         except (Violation, PianissimoError) as problem:
             told = str(problem).split("; ")[0]
             caught(name, by=f"R2, seed {seed}: {type(problem).__name__}: {told[:90]}")
