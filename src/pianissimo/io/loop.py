@@ -272,12 +272,13 @@ class StreamLoop:
 
     def _tell_released(self, before: int, release: StreamRelease) -> None:
         """Tell what is stored since a tick: of ticks that were sealed together each."""
-        for tick in range(before + 1, release.tick + 1):
-            if self._watched:
-                self._note_rings(release if tick == release.tick else self._live.released(tick))
-            if self._reports.progress:
-                self._reports.progress(tick, self._last_tick, self._lag())
+        ticks, progress = range(before + 1, release.tick + 1), self._reports.progress
+        for tick in ticks if self._watched else ():
+            self._note_rings(release if tick == release.tick else self._live.released(tick))
         self._tell("running")
+        for tick in ticks:
+            if progress:
+                progress(tick, self._last_tick, self._lag())
 
     def _may_leave(self) -> bool:
         return not (isinstance(self._source, OnceSource) and self._source.holds_unsealed)
