@@ -386,12 +386,12 @@ class Simulation:
                 self.log.append(f"hold {tick} to {end}")
             batch, end = self._arrived(end)
             release = self._released(live, lambda: live.tick(batch, position={"read": end}))
+        if release.tick != last:
+            raise self.violation("the tick that was asked for must be released")
         for tick in range(first, last + 1):
             self._check_noise(live, tick)
             self.acknowledged[tick] = live.payload(tick)
         self.log.append(f"ticks {first} to {last} to {live.position}")
-        if release.tick != last:
-            raise self.violation("the tick that was asked for must be released")
 
     def _released(self, live: DurableStream, do: Callable[[], StreamRelease]) -> StreamRelease:
         try:
