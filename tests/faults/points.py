@@ -7,7 +7,6 @@ from pianissimo.durable import failpoints
 
 POINTS = (
     "absorb.read",
-    "absorb.held",
     "intend.before_commit",
     "intend.commit",
     "intend.after_commit",
@@ -45,6 +44,9 @@ POINTS = (
     "rotate.after_commit",
 )
 """Every place, in the order of a tick."""
+
+OF_GROUPS = ("absorb.held",)
+"""Where a tick that is over is held, to be sealed with the next ones."""
 
 OF_FOLDERS = ("compact.written", "compact.removed")
 """Where a folder sink makes one file of a day's."""

@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from tests.faults.disk import Disk
-from tests.faults.points import POINTS, armed
+from tests.faults.points import OF_GROUPS, POINTS, armed
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Histogram, Stream, codec
@@ -336,7 +336,9 @@ class Simulation:
                 self.disk.end_process()
                 raise Crash
 
-        points = [point for point in POINTS if kind != "error" or point.startswith(("seal.", "release."))]
+        points = [
+            point for point in (*POINTS, *OF_GROUPS) if kind != "error" or point.startswith(("seal.", "release."))
+        ]
         if kind == "error":
             # An error of the operating system within a transaction; elsewhere it is no fault of a store.
             points = ["seal.begin", "seal.before_commit", "release.before_commit"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.faults.homes import Home
-from tests.faults.points import POINTS, armed
+from tests.faults.points import OF_GROUPS, POINTS, armed
 from tests.faults.report import SOAK, caught
 from tests.faults.world import TICKS, Crash, crash_at, digest_of, events, open_world, payloads, run_to, sent, start
 
@@ -23,7 +23,7 @@ pytest_plugins = ["tests.faults.fixtures"]
 
 LAST = 13
 APART = ("intend", "charge", "create", "recover", "rotate")
-RUNNING = [point for point in POINTS if point.split(".")[0] not in APART]
+RUNNING = [point for point in (*OF_GROUPS, *POINTS) if point.split(".")[0] not in APART]
 
 
 def run_grouped(live: DurableStream, last: int = LAST) -> None:
