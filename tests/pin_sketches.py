@@ -58,7 +58,9 @@ def tried(make: Callable[[], Any]) -> Any:
         return plain(make())
     except PianissimoError as error:
         return type(error).__name__
-    except (TypeError, AttributeError, ValueError, ArithmeticError, LookupError, pl.exceptions.PolarsError):
+    except (TypeError, AttributeError, ValueError, ArithmeticError, LookupError, AssertionError):
+        return "Error"
+    except pl.exceptions.PolarsError:
         return "Error"
 
 
