@@ -47,7 +47,7 @@ TEXT = (
 ACCURACY = (
     *("error", "width", "coverage", "variance", "interval", "typical", "expected", "deviation", "quantile"),
     *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key", "_make_room"),
-    *("detect",),
+    *("detect", "means"),
     # Searches: the promise is priced from what they find.
     *("_shares", "least_integer", "least_sigma", "best_base", "positions", "_orders_for_epsilon", "_around_first"),
 )
