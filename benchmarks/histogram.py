@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.measure import Row, best_seconds
+from benchmarks.measure import Row, best_cpu_seconds
 from pianissimo.counting import KnownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
@@ -39,12 +39,12 @@ def seconds_a_release(plan: NoisePlan) -> float:
         for _ in range(TICKS):
             run.release()
 
-    return best_seconds(releases, repeats=2) / TICKS
+    return best_cpu_seconds(releases, repeats=2) / TICKS
 
 
 def rows() -> Iterator[Row]:
     ordinary = np.random.default_rng(1)
-    normals = best_seconds(lambda: ordinary.standard_normal(SERIES))
+    normals = best_cpu_seconds(lambda: ordinary.standard_normal(SERIES))
     peer = "numpy drawing 1e6 plain normals"
     plans: list[tuple[NoisePlan, float]] = [
         (HaarPlan.calibrated(horizon=2**20, rho=0.5), 3),
@@ -64,7 +64,7 @@ def rows() -> Iterator[Row]:
     keys = np.stack([np.arange(SERIES, dtype=np.uint64)] * 2, axis=1)
     noise = KeyedNoise(fresh_secret())
     for tick, what in ((699_050, "at a random tick"), (2**19, "at tick 2^19, all of them late")):
-        once = best_seconds(lambda tick=tick: evaluate(haar, noise, tick, keys), repeats=3)  # type: ignore[misc]
+        once = best_cpu_seconds(lambda tick=tick: evaluate(haar, noise, tick, keys), repeats=3)  # type: ignore[misc]
         yield Row(
             what=f"release of 1e6 keys {what}", peer=peer, ours=once * 1e3, theirs=normals * 1e3, unit="ms", at_most=40
         )
@@ -95,7 +95,7 @@ def jax_row(normals: float) -> Iterator[Row]:
     def step() -> None:
         jax.block_until_ready(draw(jax.random.key(0), state))
 
-    ours = best_seconds(step)
+    ours = best_cpu_seconds(step)
     yield Row(
         what="jax-privacy BLT, 4 buffers, 1e6 values (not exact, not keyed)",
         peer="numpy drawing 1e6 plain normals",

@@ -1,4 +1,4 @@
-"""Time things side by side and say how they compare."""
+"""Time things side by side, by CPU, and say how they compare."""
 
 import time
 from collections.abc import Callable
@@ -33,17 +33,6 @@ class Row:
     @property
     def bar(self) -> str:
         return f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
-
-
-def best_seconds(action: Callable[[], object], repeats: int = 7) -> float:
-    """The best of several runs, after one that is not timed."""
-    action()
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        best = min(best, time.perf_counter() - start)
-    return best
 
 
 def cpu_seconds(action: Callable[[], object]) -> float:

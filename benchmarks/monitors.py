@@ -11,7 +11,7 @@ import polars as pl
 import pianissimo as pp
 from benchmarks.histogram import memory
 from benchmarks.measure import Row
-from benchmarks.measure import best_seconds as best
+from benchmarks.measure import best_cpu_seconds as best
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, fresh_secret

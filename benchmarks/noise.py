@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.measure import Row, best_seconds
+from benchmarks.measure import Row, best_cpu_seconds
 from pianissimo.noise import KeyedNoise, fresh_secret
 
 KEYS = np.arange(1_000_000, dtype=np.uint64)
@@ -20,16 +20,16 @@ def opendp_rate(sigma: float) -> float:
     values = [0] * OPENDP_DRAWS
     noisy = dp.m.make_gaussian(*space, scale=sigma)
     plain = dp.m.make_gaussian(*space, scale=0.0)
-    seconds = best_seconds(lambda: noisy(values), repeats=2) - best_seconds(lambda: plain(values), repeats=2)
+    seconds = best_cpu_seconds(lambda: noisy(values), repeats=2) - best_cpu_seconds(lambda: plain(values), repeats=2)
     return OPENDP_DRAWS / seconds
 
 
 def rows() -> Iterator[Row]:
     noise = KeyedNoise(fresh_secret()).at("bench")
     ordinary = np.random.default_rng(1)
-    normal_rate = len(KEYS) / best_seconds(lambda: ordinary.standard_normal(len(KEYS)))
+    normal_rate = len(KEYS) / best_cpu_seconds(lambda: ordinary.standard_normal(len(KEYS)))
     for sigma in (2.0, 20.0, 200.0, 1e5):
-        rate = len(KEYS) / best_seconds(lambda sigma=sigma: noise.gaussian(sigma, KEYS))  # type: ignore[misc]
+        rate = len(KEYS) / best_cpu_seconds(lambda sigma=sigma: noise.gaussian(sigma, KEYS))  # type: ignore[misc]
         what = f"discrete Gaussian draws, sigma {sigma:g}"
         wanted = 300 if sigma < 1e5 else 50
         yield Row(

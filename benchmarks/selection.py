@@ -7,7 +7,7 @@ from itertools import count
 
 import numpy as np
 
-from benchmarks.measure import Row, best_seconds
+from benchmarks.measure import Row, best_cpu_seconds
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.selection import LimitedDomain
 
@@ -26,7 +26,7 @@ def limited_domain_seconds() -> float:
     """From a dictionary of k_bar + 1 counts to labels, a noise path of its own for each answer."""
     mechanism = LimitedDomain(k=K, candidates=CANDIDATES, epsilon=Fraction(1, SCALE), delta=Fraction(1, 10**6))
     noise, histogram, question = KeyedNoise(fresh_secret()), counts(), count()
-    return best_seconds(lambda: mechanism.answer(histogram, noise.at(next(question))))
+    return best_cpu_seconds(lambda: mechanism.answer(histogram, noise.at(next(question))))
 
 
 def opendp_seconds() -> float:
@@ -36,7 +36,7 @@ def opendp_seconds() -> float:
     values = np.array(list(counts().values())[:CANDIDATES])
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
     measurement = dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=K, scale=float(SCALE))
-    return best_seconds(lambda: measurement(values), repeats=1)
+    return best_cpu_seconds(lambda: measurement(values), repeats=1)
 
 
 def rows() -> Iterator[Row]:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.measure import Row, best_seconds
+from benchmarks.measure import Row, best_cpu_seconds
 from pianissimo.sketches import MisraGries, merge_in_order
 
 KEYS = 10_000_000
@@ -48,7 +48,7 @@ def sketch_of(column: Column, k: int) -> MisraGries:
 
 
 def sketch_seconds(column: Column, k: int) -> float:
-    return best_seconds(lambda: sketch_of(column, k), repeats=5)
+    return best_cpu_seconds(lambda: sketch_of(column, k), repeats=5)
 
 
 def objects(column: Column) -> Iterator[list[int] | list[str]]:
@@ -65,10 +65,10 @@ def datasketches_seconds(column: Column, k: int) -> float:
     def feed() -> float:
         # The smallest table with k counters: three quarters of a power of two are used.
         sketch = datasketches.frequent_items_sketch((k * 4 // 3).bit_length())
-        start = time.perf_counter()
+        start = time.process_time()
         for piece in objects(column):
             deque(map(sketch.update, piece), maxlen=0)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     return min(feed(), feed())
 
@@ -101,9 +101,9 @@ class PlainMisraGries:
 
 def plain_seconds(column: Column, k: int) -> float:
     keys = [key for piece in objects(column[:NAIVE_KEYS]) for key in piece]
-    start = time.perf_counter()
+    start = time.process_time()
     PlainMisraGries(k).update(keys)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def group_by_seconds(stream: str, kind: str) -> float:
@@ -116,13 +116,13 @@ def group_by_seconds(stream: str, kind: str) -> float:
 
 def group_by(stream: str, kind: str) -> float:
     frame = pl.DataFrame({"key": column_of(stream, kind)})
-    return best_seconds(lambda: frame.group_by("key").len(), repeats=2)
+    return best_cpu_seconds(lambda: frame.group_by("key").len(), repeats=2)
 
 
 def merge_seconds(kind: str) -> float:
     pieces = np.split(numbers("Zipf")[: SKETCHES * 10_000], SKETCHES)
     sketches = [sketch_of(pl.Series(piece).cast(pl.String) if kind == "text" else piece, LARGEST_K) for piece in pieces]
-    return best_seconds(lambda: merge_in_order(sketches), repeats=2)
+    return best_cpu_seconds(lambda: merge_in_order(sketches), repeats=2)
 
 
 def overhead(column: Column, k: int) -> float:

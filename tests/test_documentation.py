@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import results
 from pianissimo import Budget, Count, Stream
 from pianissimo.counting import compare
 from pianissimo.noise.plan import NoisePlan
@@ -171,6 +172,24 @@ def test_the_readme_has_a_picture_and_fits_a_few_screens() -> None:
     assert "docs/images/page.png" in links_of(ROOT / "README.md")
     assert len(text.splitlines()) <= MOST_LINES_OF_THE_README
     assert not re.search(r"toeplitz|\brho\b|zcdp", text, re.IGNORECASE)
+
+
+def test_the_speeds_that_are_told_were_measured_by_a_script_on_a_day_and_a_commit() -> None:
+    assert results.table() in results.PAGE.read_text(encoding="utf-8"), "python -m benchmarks --write makes it anew"
+    kept = results.read()
+    assert all(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", each["measured"]) for each in kept.values())
+    assert all(re.fullmatch("[0-9a-f]{7,}", each["commit"]) for each in kept.values())
+    ratios = {
+        name: [row["ours"] / row["theirs"] for row in kept[name]["rows"] if row["peer"] == peer]
+        for name, peer in (("ticks", "polars group_by().len()"), ("sketches", "datasketches"))
+    }
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for name, told in (("ticks", r"million rows in ([0-9.]+) to ([0-9.]+) times"), ("sketches", r"([0-9.]+) to ([0-9.]+) times as fast as")):
+        found = re.search(told, readme)
+        assert found is not None, told
+        assert [float(each) for each in found.groups()] == [
+            pytest.approx(each, abs=0.051) for each in (min(ratios[name]), max(ratios[name]))
+        ]
 
 
 def test_the_error_of_the_counters_is_shown() -> None:
