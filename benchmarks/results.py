@@ -20,9 +20,9 @@ END = "<!-- end of what is made -->"
 def keep(name: str, rows: Sequence[Row], order: Sequence[str]) -> None:
     """Keep the rows of one benchmark in place of those that it had."""
     kept = read()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    # The last one that changed what is measured.
+    words = ["git", "log", "-1", "--format=%h", "--", "src", "rust", "Cargo.toml"]
+    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     kept[name] = {"measured": day, "commit": commit.stdout.strip(), "rows": [asdict(row) for row in rows]}
     told = {each: kept[each] for each in order if each in kept}
