@@ -24,7 +24,7 @@ from pianissimo import codec
 from pianissimo.cells import DEEPEST
 from pianissimo.errors import PianissimoError
 from pianissimo.labels import Domain
-from pianissimo.ledger import Charge, LastEntry
+from pianissimo.ledger import Charge, LastEntry, open_shared
 from pianissimo.mechanism import Run
 from pianissimo.monitors import AboveThreshold, FixedLength, RaceMonitor, ThresholdMonitor, TickCounts, TrendingMonitor
 from pianissimo.monitors.above_threshold import UserCharges
@@ -551,6 +551,8 @@ def of_charges() -> Iterator[Any]:
             yield outcome(partial(one.__add__, other)), outcome(partial(one.__sub__, other)), one.fits(other)
     for text in ("", "3", "3:", f"3:{'a' * 64}", f"x:{'a' * 64}", f"3:{'a' * 63}", f"3:{'g' * 64}", f"³:{'a' * 64}"):
         yield outcome(partial(LastEntry.parse, text))
+    # A key is asked for before anything is connected to.
+    yield outcome(partial(open_shared, "postgresql://127.0.0.1:1/none?ledger=shop"))
 
 
 ASKED: dict[str, Callable[[], Iterator[Any]]] = {
