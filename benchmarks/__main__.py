@@ -29,6 +29,7 @@ EVERY = (
     "durable",
     "cores",
     "backfill",
+    "lost_shards",
     "long_runs",
     "large_releases",
     "kafka",

@@ -21,7 +21,7 @@ from pianissimo.batch_memo import once_a_batch
 from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.noise.keyed import Keys, Noise
+from pianissimo.noise.keyed import KeyedNoise, Keys, Noise
 from pianissimo.text_views import count_texts, longest_text, view_chunks
 
 LONGEST_LABEL = 256
@@ -31,6 +31,36 @@ _PIECE = 65_536
 
 MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
+
+
+def shards_of(keys: Keys, shards: int, hashing: Noise | None = None) -> NDArray[np.int64]:
+    """The shard of each item key, a number from 0 on, by a public hash."""
+    words = (shard_hash() if hashing is None else hashing).bits(keys)[:, 1]
+    return (words % np.uint64(shards)).astype(np.int64)
+
+
+def shard_hash(seed: bytes = bytes(32)) -> Noise:
+    """The public hash by which keys have shards."""
+    return KeyedNoise(seed).at("shard")
+
+
+def by_shard(keys: Keys, shards: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """The places of some item keys, shard by shard, each in their order; shards without any are left out."""
+    numbers = shards_of(keys, shards)
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    return list(zip(found.tolist(), np.split(order, starts[1:]), strict=True)) if len(found) else []
+
+
+def labels_by_shard(labels: pl.Series, shards: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """The same of labels."""
+    return by_shard(shard_hash().label_keys(*codec.join_texts(labels)), shards)
+
+
+def check_label_count(count: int) -> None:
+    """Refuse more labels than a promise books draws for, over all shards together."""
+    if not count <= MOST_LABELS:
+        raise InputError("a query must have at most 2^32 different labels, got more; count by a coarser label")
 
 
 def label_text(value: object) -> str | None:

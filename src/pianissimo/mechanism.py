@@ -6,7 +6,7 @@ state. The life cycle (ticks, horizon, storing) is in `Run` and nowhere else.
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -77,6 +77,39 @@ class Gathering:
 
     def update(self: Any, state: Any, batch: Any) -> None:
         self.add(state, self.gather(state, batch))
+
+
+Conversation = Generator[Any, list[Any], Value]
+"""Yields questions, is sent all shards' answers to each, and returns what is published."""
+
+
+class Conversing(Generic[Value]):
+    """A mechanism whose release is a conversation with whoever has the state, as a base class.
+
+    `converse(state, tick, noise)` yields questions, public ones, is sent the answers of all shards in no order, and
+    returns the value. `answer(state, question, tick, noise)` answers for what one shard has counted, and tells secrets:
+    both ends are trusted. A shard that has counted nothing is not asked. `split(gathered, shards)` says which shard
+    counts what. Here one state is both ends. A question may change the state of who answers, as a function of it alone.
+    """
+
+    __slots__ = ()
+
+    def release(self: Any, state: Any, tick: int, noise: Noise) -> Value:
+        talk: Conversation[Value] = self.converse(state, tick, noise)
+        try:
+            question = next(talk)
+            while True:
+                question = talk.send([self.answer(state, question, tick, noise)])
+        except StopIteration as end:
+            value: Value = end.value
+            return value
+
+
+def kept_by(mechanism: Any) -> str | None:
+    """Who has the state of a mechanism where a stream has shards: `driver`, `shards`; None where nobody can yet."""
+    # Its own word: one around another passes on what that one says.
+    keeper: str | None = mechanism.kept_by if hasattr(type(mechanism), "kept_by") else None
+    return keeper
 
 
 @runtime_checkable
@@ -309,6 +342,25 @@ class Run(Generic[Batch, State, Value]):
             value = self.mechanism.release(self._state, tick, self._noise)
             self._tick = tick
         return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
+
+    def converse(self) -> Conversation[Release[Value]]:
+        """The same, where shards have the state: yields questions, and is sent their answers."""
+        with self._guard.forgiving(HorizonError):
+            self._check_open()
+            tick = self._tick + 1
+            value: Value = yield from cast(Any, self.mechanism).converse(self._state, tick, self._noise)
+            self._tick = tick
+        return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
+
+    def answer(self, question: Any) -> Any:
+        """At a shard: what the open tick's conversation asks of it."""
+        with self._guard:
+            return cast(Any, self.mechanism).answer(self._state, question, self._tick + 1, self._noise)
+
+    def stand_after(self, releases: int) -> None:
+        """At a shard: so many releases have been made, by those who converse."""
+        with self._guard:
+            self._tick = releases
 
     def between(self, start: int, end: int) -> Release[Value]:
         """What ticks start + 1 .. end added, from the nodes already public: it costs nothing more."""

@@ -28,12 +28,12 @@ from tests.faults.world import TICKS, Crash, events, request, run_to, stream
 from pianissimo import Budget
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import SealedNoise
 from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import PianissimoError, RollbackError
 from pianissimo.noise import Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.sealed_noise import SealedNoise
 from pianissimo.testing import NoNoise
 
 Input = tuple[Any, ...]

@@ -28,7 +28,6 @@ from tests.io.reading import by_tick, read_rows
 from pianissimo import Budget, Count, Histogram, Stream, Sum, user
 from pianissimo.counting import Summer, grid_steps
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
@@ -38,6 +37,7 @@ from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.live import LiveCore

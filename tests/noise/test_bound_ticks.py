@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.noise.test_plans import SMALL_PLANS
 
-from pianissimo.durable.key_ring import SealedNoise
 from pianissimo.errors import DamageError
 from pianissimo.noise import HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import evaluate, running_noise
+from pianissimo.noise.sealed_noise import SealedNoise
 from pianissimo.testing import SeededNoise
 
 PLANS = [*SMALL_PLANS, *(ToeplitzPlan.calibrated(horizon=horizon, rho=0.5) for horizon in (1, 2, 7, 20))]

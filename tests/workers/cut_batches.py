@@ -1,6 +1,6 @@
 """Workers in this process, which cut every batch into so many parts: what others would gather, without them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,6 +41,25 @@ class CutBatches:
         edges = np.sort(self.random.integers(0, batch.height + 1, self.parts - 1))
         cuts = [0, *map(int, edges), batch.height]
         return [TableSlice(tick, batch[start:end], options) for start, end in pairwise(cuts)]
+
+    def spread(self) -> int:
+        return self.parts
+
+    def own(self, plan: Any, key: Secret) -> None:
+        self._owned = plan, key
+        self.owners = [plan.worker(key) for _ in range(self.parts)]
+
+    def ask(self, tasks: Sequence[Any]) -> list[Any]:
+        """Of owners by chance, some of whom have just been started, and some answer what another answers too."""
+        found = []
+        for task in tasks:
+            chosen, twin, lost = self.random.integers(0, self.parts, 3).tolist()
+            if self.random.random() < 0.2:
+                self.owners[lost] = self._owned[0].worker(self._owned[1])
+            if self.random.random() < 0.2:
+                self.owners[twin].of(task)
+            found.append(self.owners[chosen].of(task))
+        return found
 
     def close(self) -> None:
         self.gatherer = None

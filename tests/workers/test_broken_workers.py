@@ -11,13 +11,13 @@ from tests.workers import test_same_bytes as same
 from tests.workers.cut_batches import CutBatches
 
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import LeaseError, StateError
 from pianissimo.noise.keyed import KeyedNoise
 from pianissimo.noise.name_keys import NamesOnly, names_root
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.workers import GatheredPiece, GatheredRange, Gatherer, ProcessWorkers, hands
 
 USERS = same.SMALL["users within a period"]

@@ -20,12 +20,12 @@ from tests.workers.cut_batches import CutBatches
 import pianissimo as pp
 from pianissimo import codec
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import InputError, SecretError, StateError
 from pianissimo.noise import Secret, fresh_secret
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import matrix
 from pianissimo.workers import ProcessWorkers, hands
 from pianissimo.workers.gather_plan import unpacked

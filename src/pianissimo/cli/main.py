@@ -18,7 +18,18 @@ from pianissimo.cli.data_commands import budget, top_k
 from pianissimo.cli.init_command import init
 from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
-from pianissimo.cli.stream_commands import check, names_key, plan, recover, releases, rotate_secret, run, status, verify
+from pianissimo.cli.stream_commands import (
+    check,
+    names_key,
+    plan,
+    recover,
+    releases,
+    rotate_secret,
+    run,
+    shards_key,
+    status,
+    verify,
+)
 from pianissimo.errors import (
     InputError,
     LeaseError,
@@ -194,6 +205,7 @@ for _command in (
     recover,
     rotate_secret,
     names_key,
+    shards_key,
     budget,
     top_k,
     sketch,

@@ -605,3 +605,19 @@ def names_key(*, state: str, secret: str | None, out: Path) -> None:
 
     write_names_key(state, secret, out)
     click.echo(f"the names key is in {out}; give it to those who gather, as names = 'env:NAME' or a path")
+
+
+@click.command("shards-key")
+@state_argument
+@secret_option
+@click.option("--out", metavar="PATH", required=True, type=PATH, help="The file that is made for the shards key.")
+def shards_key(*, state: str, secret: str | None, out: Path) -> None:
+    """Write the shards key of the stream in DIR to a file of its own, for executors that have its shards.
+
+    From it follow the noise of all shards and the keys of what they store, and nothing else: neither the secret nor the
+    driver's own noise can be found from it. Guard it as the secret.
+    """
+    from pianissimo.durable.start import write_shards_key
+
+    write_shards_key(state, secret, out)
+    click.echo(f"the shards key is in {out}; give it to those who have shards, as shards = 'env:NAME' or a path")

@@ -5,6 +5,7 @@ Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.reachable import Leaders
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known
+from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known, labels_by_shard
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -55,6 +56,28 @@ def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
     """Labels in the order of their bytes with their numbers, so that the same events always give the same data."""
     ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
     return [ordered["key"], ordered["number"].to_numpy()]
+
+
+def split_tally(tally: Tally, shards: int) -> dict[int, Tally]:
+    """What each shard counts of a tally: its labels, in the same order."""
+    labels, numbers = tally
+    return {shard: [labels.gather(some), numbers[some]] for shard, some in labels_by_shard(labels, shards)}
+
+
+def joined_shards(answers: Sequence[Sequence[Any]], width: int = 1) -> tuple[pl.Series, list[NDArray[np.int64]]]:
+    """The labels of all shards in the order of their bytes, and so many columns beside them.
+
+    An answer begins with its labels, in that order, and its columns.
+    """
+    if len(answers) == 1:
+        labels, beside, *_ = answers[0]
+        return labels, list(beside)
+    labels = pl.concat([pl.Series("key", [], dtype=pl.String), *(each[0] for each in answers)])
+    order = labels.arg_sort().to_numpy()
+    none = np.zeros(0, dtype=np.int64)
+    return labels.gather(order), [
+        np.concatenate([none, *(each[1][place] for each in answers)])[order] for place in range(width)
+    ]
 
 
 def add_up(tallies: Sequence[Tally]) -> Tally:
@@ -97,6 +120,8 @@ class KnownHistogram(OverPlan):
     >>> run.release().value.to_dict()
     {'n': 0, 's': 2}
     """
+
+    kept_by: ClassVar[str] = "driver"
 
     domain: Domain
     """The labels that are counted, all of which are released."""

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,12 +26,22 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
+from pianissimo.counting.known import joined_shards
 from pianissimo.counting.unknown import threshold_at
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import LONGEST_LABEL, MOST_LABELS, Domain, LabelIndex, any_too_long, detached
+from pianissimo.labels import (
+    LONGEST_LABEL,
+    MOST_LABELS,
+    Domain,
+    LabelIndex,
+    any_too_long,
+    check_label_count,
+    detached,
+    labels_by_shard,
+)
 from pianissimo.loss.losses import Booked, Guarantee, Loss, event_guarantee
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
@@ -100,7 +111,7 @@ class LabelSumsState:
 
 @identified("label-sums")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelSums(OverPlan):
+class LabelSums(Conversing[LabelSeries], OverPlan):
     """The sum, or number and sum, of the values of each label's events, released at every tick.
 
     A batch is a series of structs: `key`, a text or a list of texts, and `value`, whole steps of the grid.
@@ -162,6 +173,11 @@ class LabelSums(OverPlan):
             raise ParameterError("both ends of a range must have the same noise, got two plans")
 
     # Public numbers
+
+    @property
+    def kept_by(self) -> str:
+        """Labels that nobody listed are many."""
+        return "shards" if self.domain is None else "driver"
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -301,7 +317,24 @@ class LabelSums(OverPlan):
         places = np.concatenate([2 * slots, 2 * slots + 1])
         state.recent.add(places, np.concatenate([numbers, sums]))
 
-    def release(self, state: LabelSumsState, tick: int, noise: Noise) -> LabelSeries:
+    @property
+    def shard_plans(self) -> tuple[NoisePlan, ...]:
+        """Whose noise is drawn where labels are counted."""
+        return self.plans
+
+    def split(self, gathered: codec.Plain, shards: int) -> dict[int, codec.Plain]:
+        labels, *numbers = gathered
+        places = labels_by_shard(labels, shards)
+        return {shard: [labels.gather(some), *(each[some] for each in numbers)] for shard, some in places}
+
+    def converse(self, state: LabelSumsState, tick: int, noise: Noise) -> Conversation[LabelSeries]:  # noqa: ARG002
+        answers = yield None
+        labels, series = joined_shards(answers, len(self.plans))
+        check_label_count(sum(count for *_, count in answers))
+        return LabelSeries(labels, tuple(series), 0, tick)
+
+    def answer(self, state: LabelSumsState, question: None, tick: int, noise: Noise) -> list[Any]:  # noqa: ARG002
+        """The labels that are shown with their series, and how many labels there are."""
         state.recent.close()
         if self.domain is None:
             count = state.totals.shape[1]
@@ -320,7 +353,8 @@ class LabelSums(OverPlan):
             source = noise if place == 0 else state.sums_noise
             numerators = running.at(source, tick, len(keys), lambda first, last: keys[first:last])
             series.append(rounded(self._exact(state.totals[:, state.shown])[place], numerators, plan.shift))
-        return self._in_order(state, series, (0, tick))
+        value = self._in_order(state, series, (0, tick))
+        return [value.labels, list(value.series), state.totals.shape[1]]
 
     def between(self, state: LabelSumsState, start: int, end: int, noise: Noise) -> LabelSeries:
         # For labels that are shown, every row of both series is in the comparison mechanism (docs/privacy.md).

@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, add_up, in_order
+from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, add_up, in_order, joined_shards, split_tally
 from pianissimo.counting.reachable import Leaders
 from pianissimo.counting.unknown import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, count_labels, detached
+from pianissimo.labels import Domain, LabelIndex, check_label_count, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Gathering
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
 from pianissimo.noise.plan import NoisePlan
@@ -297,9 +297,36 @@ class TopList(_SortedRelease):
 
     def release(self, state: Any, tick: int, noise: Noise) -> LabelCounts:
         if not isinstance(self.histogram, KnownHistogram):
-            return _SortedRelease.release(self, state, tick, noise)
+            found: LabelCounts = Conversing.release(self, state, tick, noise)
+            return found
         value = self.histogram.first_release(state, tick, noise, state.leaders)
         return _first_of(value, self.k, among=len(self.histogram.domain))
+
+    @property
+    def kept_by(self) -> str:
+        """As its histogram."""
+        return self.histogram.kept_by
+
+    @property
+    def shard_plans(self) -> tuple[NoisePlan, ...]:
+        """Whose noise is drawn where labels are counted."""
+        return (self.plan,)
+
+    def split(self, gathered: Tally, shards: int) -> dict[int, Tally]:
+        return split_tally(gathered, shards)
+
+    def converse(self, state: Any, tick: int, noise: Noise) -> Conversation[LabelCounts]:  # noqa: ARG002
+        answers = yield None
+        labels, (estimates,) = joined_shards(answers)
+        check_label_count(sum(count for *_, count in answers))
+        return _first_of(LabelCounts(labels, estimates), self.k, among=sum(each[2] for each in answers))
+
+    def answer(self, state: Any, question: None, tick: int, noise: Noise) -> list[Any]:
+        """The k best that are shown, how many are shown, and how many labels there are."""
+        labels, (estimates,), _, count = cast(UnknownHistogram, self.histogram).answer(state, question, tick, noise)
+        # No label that has k others of its own shard before it is among the k best of all.
+        best = np.sort(np.argsort(-estimates, kind="stable")[: self.k])
+        return [labels.gather(best), [estimates[best]], len(labels), count]
 
     def between(self, state: Any, start: int, end: int, noise: Noise) -> LabelCounts:
         if not isinstance(self.histogram, KnownHistogram):

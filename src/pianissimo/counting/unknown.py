@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import polars as pl
@@ -29,13 +29,21 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
-from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
+from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order, joined_shards, split_tally
 from pianissimo.counting.reachable import Reachable, Turns, most_added, places_among
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, LabelIndex, VisibleLabels, add_counts, count_labels, visible_labels
+from pianissimo.labels import (
+    MOST_LABELS,
+    LabelIndex,
+    VisibleLabels,
+    add_counts,
+    check_label_count,
+    count_labels,
+    visible_labels,
+)
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
 from pianissimo.noise.recent import Recent
@@ -131,7 +139,7 @@ class UnknownHistogramState:
 
 @identified("unknown-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownHistogram(OverPlan):
+class UnknownHistogram(Conversing[LabelCounts], OverPlan):
     """How many events hold each label, for the labels that have passed a threshold, released at every tick.
 
     Guarantee: booked as (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
@@ -148,6 +156,8 @@ class UnknownHistogram(OverPlan):
     >>> run.release().value.to_dict()
     {'aspirin': 90}
     """
+
+    kept_by: ClassVar[str] = "shards"
 
     delta: Fraction
     """The chance that a label held by one event alone is ever shown."""
@@ -249,7 +259,26 @@ class UnknownHistogram(OverPlan):
         labels, counts = gathered
         self._add(state, labels, counts)
 
-    def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
+    @property
+    def shard_plans(self) -> tuple[NoisePlan, ...]:
+        """Whose noise is drawn where labels are counted."""
+        return (self.plan,)
+
+    def split(self, gathered: Tally, shards: int) -> dict[int, Tally]:
+        return split_tally(gathered, shards)
+
+    def converse(self, state: UnknownHistogramState, tick: int, noise: Noise) -> Conversation[LabelCounts]:
+        answers = yield None
+        labels, (estimates,) = joined_shards(answers)
+        check_label_count(sum(count for *_, count in answers))
+        value = LabelCounts(labels, estimates)
+        if state.rest_noise is None:
+            return value
+        total = sum(total for _, _, total, _ in answers)
+        return replace(value, rest=self._rest(state, value, total, tick, noise))
+
+    def answer(self, state: UnknownHistogramState, question: None, tick: int, noise: Noise) -> list[Any]:  # noqa: ARG002
+        """The labels that are shown with their estimates, and of all labels the exact total and how many there are."""
         state.recent.close()
         if state.turns is None:
             slots = state.reachable.slots(state.counts)
@@ -265,7 +294,8 @@ class UnknownHistogram(OverPlan):
         else:
             state.shown[slots] = state.shown[slots] | passing if self.remember else passing
         value = self._visible(state, estimates, slots)
-        return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))
+        total = 0 if state.rest_noise is None else int(state.counts.sum())
+        return [value.labels, [value.estimates], total, len(state.counts)]
 
     def _take_turns(self, state: UnknownHistogramState, turns: Turns, tick: int, noise: Noise) -> NDArray[np.int64]:
         """The slots of the labels that are shown, those among them whose turn it is and that pass.
@@ -282,12 +312,14 @@ class UnknownHistogram(OverPlan):
         state.shown[due[estimates >= self.threshold(tick)]] = True
         return turns.shown(state.shown)
 
-    def _rest(self, state: UnknownHistogramState, value: LabelCounts, tick: int, noise: Noise) -> Rest | None:
+    def _rest(
+        self, state: UnknownHistogramState, value: LabelCounts, exact: int, tick: int, noise: Noise
+    ) -> Rest | None:
         """A separately noised total less what is shown; a sum over labels that are present but not shown would leak."""
         if self.rest_plan is None or state.rest_noise is None:
             return None
         numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: ONE_SERIES)
-        total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
+        total = rounded(np.array([exact], dtype=np.int64), numerators, self.rest_plan.shift)
         # Every release in the sum is rounded by itself: a twelfth of variance each.
         own, twelfth = variance_at(self.plan, tick) + Fraction(1, 12), Fraction(1, 12)
         variance = variance_at(self.rest_plan, tick) + twelfth + len(value.labels) * own

@@ -279,6 +279,11 @@ class DurableStream(StoredTicks):
             self._settle_doubt()
             if self._open_ticks is not None or self._held:
                 raise PendingError("a tick must be finished before a rotation, got one that is not; call finish()")
+            if self.plan.shards > 1:
+                raise StateError(
+                    "the secret of a stream of several shards must stay, got a new one: to rotate it is not there yet; "
+                    "begin a new stream with another secret"
+                )
             if secret in self._ring.secrets:
                 raise ParameterError("a new secret must not have been used before, got an old one")
             with self._guard:

@@ -1,15 +1,19 @@
 """What those who gather for a durable stream are told, and how what they gathered comes in."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import StreamRecord
-from pianissimo.durable.start import names_key, names_of_life
+from pianissimo.durable.start import names_key, names_of_life, shards_key
 from pianissimo.durable.stored_state import Gathered
 from pianissimo.errors import StateError
 from pianissimo.noise import Secret
 from pianissimo.noise.name_keys import names_check
+from pianissimo.shards import ShardPlan
+from pianissimo.shards.shard_task import shards_check
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.live import LiveCore
 from pianissimo.unit import User
@@ -35,6 +39,24 @@ def told_to_workers(plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> tu
         config_digest=record.config_digest,
         names_check=check,
         user=plan.unit.column if isinstance(plan.unit, User) else None,
+    )
+    return told, key
+
+
+def told_to_shards(
+    plan: StreamPlan, record: StreamRecord, ring: KeyRing, folder: Path | None
+) -> tuple[ShardPlan, Secret]:
+    """What whoever has shards of a life needs to know, and the shards key."""
+    if folder is None:
+        raise StateError("a stream of several shards must have a folder for what they store, got none")
+    key = shards_key(record, ring)
+    told = ShardPlan(
+        chosen=plan.to_plain(),
+        after=record.last_tick,
+        incarnation=record.incarnation,
+        config_digest=record.config_digest,
+        check=shards_check(Keys(key), record.incarnation),
+        folder=str(folder.absolute()),
     )
     return told, key
 

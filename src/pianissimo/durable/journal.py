@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.key_ring import Epoch, KeyRing, Keys, ring_among
+from pianissimo.durable.key_ring import Epoch, KeyRing, ring_among
 from pianissimo.durable.records import (
     Intention,
     Removal,
@@ -28,6 +28,7 @@ from pianissimo.durable.records import (
 from pianissimo.errors import ConfigError, DamageError, LeaseError
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
+from pianissimo.storage.purpose_keys import Keys
 
 FORMAT = 4
 """Of what is stored. Streams of format 3 and before were written by versions that were never published."""

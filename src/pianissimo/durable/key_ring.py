@@ -1,9 +1,7 @@
-"""Keys of a durable stream: where its secret comes from, one key for each purpose, the ring of secrets, sealed noise.
+"""Keys of a durable stream: where its secret comes from, and the ring of secrets.
 
-The secret is in a file, in an environment variable or printed by a command; never in the store. HKDF (RFC 5869,
-SHA-256) turns it into keys for the seals' digests, the noise, what is stored, and the secrets before. Data at rest are
-under AES-256-GCM with a random nonce, and what belongs to a record is authenticated with it, so that no ciphertext fits
-anywhere else. Rotations leave a ring of secrets.
+The secret is in a file, in an environment variable or printed by a command; never in the store. It becomes one key for
+each purpose (`storage.purpose_keys`). Rotations leave a ring of secrets.
 
 Noise is bound to the incarnation, the plan and the data sealed before a draw is first made. If storage ever lies (a
 restored backup, a cloned disk, a lost tail), other data are sealed under the same tick number. Their digest is another,
@@ -12,79 +10,18 @@ without `sealed` is bound to the incarnation and the plan alone.
 """
 
 import contextlib
-import hashlib
 import hmac
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pianissimo.errors import DamageError, ParameterError, SecretError
-from pianissimo.noise import Noise, Secret
-from pianissimo.noise.keyed import OuterNoise, PathPart, encode_path
+from pianissimo.noise import Secret
 from pianissimo.storage.files import check_key_path, key_file
-
-_NONCE_BYTES = 12
-_SALT = b"pianissimo/keys/v1"
-
-
-class Keys:
-    """The keys of one secret."""
-
-    __slots__ = ("_at_rest", "_seal", "_secret", "noise", "user")
-
-    def __init__(self, secret: Secret) -> None:
-        self._secret = secret
-        self.noise = Secret(_derived(bytes(secret), "noise"))
-        self.user = Secret(_derived(bytes(secret), "user"))
-        """The names key: what users and values are named with, and no noise is made of."""
-
-        self._seal = _derived(bytes(secret), "seal")
-        self._at_rest = AESGCM(_derived(bytes(secret), "at rest"))
-
-    @property
-    def id(self) -> bytes:
-        """A short public name of the secret."""
-        return _derived(bytes(self._secret), "id")[:8]
-
-    def mac(self, purpose: str, *parts: PathPart) -> bytes:
-        """A keyed digest of an injective encoding."""
-        content = encode_path(purpose, *parts)
-        return hashlib.blake2b(content, digest_size=32, key=self._seal, person=b"pianissimo-seal").digest()
-
-    def digest(self, purpose: str, content: bytes) -> bytes:
-        """A keyed digest of one large content."""
-        head = encode_path(purpose, len(content))
-        state = hashlib.blake2b(head, digest_size=32, key=self._seal, person=b"pianissimo-data")
-        state.update(content)
-        return state.digest()
-
-    def closed(self, content: bytes, *place: PathPart) -> bytes:
-        """The content, encrypted, for one place alone."""
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._at_rest.encrypt(nonce, content, encode_path(*place))
-
-    def opened(self, content: bytes, *place: PathPart) -> bytes:
-        """What `closed` encrypted for this place."""
-        try:
-            return self._at_rest.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], encode_path(*place))
-        except (InvalidTag, ValueError):
-            name = " ".join(str(part) for part in place if not isinstance(part, bytes))
-            raise DamageError(f"stored {name} must be as it was written, got other bytes; restore a backup") from None
-
-    def __repr__(self) -> str:
-        return "Keys(hidden)"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("keys are not pickled; make them anew from the secret where they are needed")
+from pianissimo.storage.purpose_keys import Keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +128,6 @@ def _keys_of(secret: Secret) -> Keys:
     return Keys(secret)
 
 
-def _derived(secret: bytes, purpose: str) -> bytes:
-    return HKDF(algorithm=SHA256(), length=32, salt=_SALT, info=purpose.encode()).derive(secret)
-
-
 def ring_of(secret: Secret) -> KeyRing:
     """The ring of a new stream."""
     return KeyRing((0,), (secret,))
@@ -247,52 +180,3 @@ def _parsed(text: str | None, what: str) -> Secret:
         return Secret(bytes.fromhex(text.strip()))
     except ValueError:  # a ParameterError is one too
         raise SecretError(f"{what} must hold 64 hexadecimal digits, got something else") from None
-
-
-Roots = Callable[[int], Noise]
-"""The noise of the epoch that a tick of the stream belongs to, at the path of the incarnation."""
-
-Macs = Callable[[int], bytes]
-"""The keyed digest of the seal of a tick of the stream."""
-
-
-NamesRoot = Callable[[], Noise | None]
-"""Where names are, of a stream that has a key of their own for them; asked for when something is named."""
-
-
-class SealedNoise(OuterNoise):
-    """Noise whose draws can be bound to a seal."""
-
-    __slots__ = ("_first", "_macs", "_names", "_path", "_roots", "_stride")
-
-    def __init__(
-        self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1, names: NamesRoot = lambda: None
-    ) -> None:
-        # What is drawn without a seal.
-        super().__init__(roots(first))
-        self._roots = roots
-        self._macs = macs
-        # Tick k of a query that is published at every n-th tick ends with tick first + n k of the stream.
-        self._first, self._stride = first, stride
-        self._names = names
-        self._path: tuple[PathPart, ...] = ()
-
-    def at(self, *path: PathPart) -> Self:
-        """The noise further down the path."""
-        below = object.__new__(type(self))
-        below._roots, below._macs = self._roots, self._macs
-        below._first, below._stride = self._first, self._stride
-        below._names = self._names
-        below._path = self._path + path
-        below.inner = self.inner.at(*path)
-        return below
-
-    def naming(self, what: str) -> Noise:
-        """From the names key; streams of before have their names from the noise."""
-        root = self._names()
-        return self.inner.naming(what) if root is None else root.at(*self._path, what)
-
-    def sealed(self, tick: int) -> Noise:
-        """The noise here, bound to the seal of a tick of this query."""
-        place = self._first + tick * self._stride
-        return self._roots(place).at(*self._path, "sealed", self._macs(place))

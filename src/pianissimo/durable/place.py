@@ -91,6 +91,11 @@ class Place:
         beside = self.witness.with_suffix("") if self.folder is None else self.folder
         return beside.parent / f"{beside.name or 'state'}.events"
 
+    @property
+    def shards(self) -> Path:
+        """The folder of what shards store, beside the store or the witness: all who have shards must reach it."""
+        return self.inbox.with_suffix(".shards")
+
     def exists(self) -> bool:
         """Whether a store may be there."""
         return self.folder is None or (self.folder / STATE_FILE).exists()
@@ -139,6 +144,7 @@ class Place:
             witness=Witness(self.witness),
             secret=partial(read_secret, secret, beside=self.secret),
             ledger=self.ledger,
+            shards=self.shards,
         )
 
 
@@ -199,6 +205,8 @@ class Wiring:
     """The secret; with `create`, it is made if it is not there."""
 
     ledger: LedgerPlace
+    shards: Path | None = None
+    """The folder of what shards store."""
 
     def check_unwitnessed(self) -> None:
         """Refuse to begin anew where the witness knows a stream."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Self
 
-from pianissimo.durable.key_ring import Keys
 from pianissimo.errors import DamageError
 from pianissimo.noise.keyed import encode_path
+from pianissimo.storage.purpose_keys import Keys
 
 _VERSION = 2
 

@@ -308,18 +308,39 @@ def names_key(record: StreamRecord, ring: KeyRing) -> Secret:
     return ring.epoch(ring.number_at(record.last_tick)).user
 
 
+def shards_key(record: StreamRecord, ring: KeyRing) -> Secret:
+    """What the keys of all shards of a life follow from."""
+    return ring.epoch(ring.number_at(record.last_tick)).shards
+
+
+def write_shards_key(state: str, secret: Given, out: Path) -> None:
+    """Write the shards key of the stream at a place to a new file, open to its owner alone."""
+    record, ring = _opened(state, secret)
+    if not Stream.from_plain(json.loads(record.config)["stream"]).shards > 1:
+        raise StateError("a stream must have shards to have a shards key, got one that has its state whole")
+    _write_key(out, shards_key(record, ring))
+
+
 def write_names_key(state: str, secret: Given, out: Path) -> None:
     """Write the names key of the stream at a place to a new file, open to its owner alone."""
+    record, ring = _opened(state, secret)
+    if names_of_life(record, ring) is None:
+        raise StateError("a stream must have a names key, got one that was begun before there was one")
+    _write_key(out, names_key(record, ring))
+
+
+def _opened(state: str, secret: Given) -> tuple[StreamRecord, KeyRing]:
     wiring = Place.of(state).wired(secret, read_only=True)
     with closing(Journal(wiring.connect(create=False))) as store:
         if not is_created(store):
             raise StoreError(f"there must be a stream at {store.place}, got none")
-        record, ring = open_record(store, wiring)
-    if names_of_life(record, ring) is None:
-        raise StateError("a stream must have a names key, got one that was begun before there was one")
+        return open_record(store, wiring)
+
+
+def _write_key(out: Path, key: Secret) -> None:
     check_key_path("--out", out)
     try:
-        if not write_once(out, bytes(names_key(record, ring)).hex().encode() + b"\n"):
+        if not write_once(out, bytes(key).hex().encode() + b"\n"):
             raise ParameterError(f"--out must be a file that is not there yet, got {out}")
     except OSError as error:
         raise StoreError(f"--out must be a file that can be written, got {reason(error)}: {out}") from None

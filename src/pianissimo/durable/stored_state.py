@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from pianissimo import codec
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import KeyRing, Keys
+from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import Seal, StreamRecord
-from pianissimo.errors import DamageError, StateError
+from pianissimo.errors import DamageError
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream.live import LiveCore
 
 SNAPSHOT_EVERY = 8
@@ -65,8 +66,9 @@ class StoredState:
         snapshot = self._store.snapshot(self._record.incarnation, ring)
         if snapshot is not None:
             self.tick, content = snapshot
-            self._core.load(codec.unpack("stream state", 1, content), self._logs(ring))
-            self._bytes, self.digest = len(content), self._digest(content)
+            state = codec.unpack("stream state", 1, content)
+            self._core.load(state, self._logs(ring))
+            self._bytes, self.digest = self.size(content, state), self._digest(content)
         self._lasting = self._core.lasting
 
     def delta(self, seal: Seal, ring: KeyRing) -> Gathered:
@@ -74,10 +76,9 @@ class StoredState:
         content = self._store.delta(seal, ring)
         if ring.epoch(seal.epoch).digest("delta", content) != seal.counts:
             raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
-        self.added_bytes += len(content)
         gathered: Gathered = codec.unpack("delta", 1, content)
-        if any(len(batch) != len(self._core.parts) for batch in gathered):
-            raise StateError("a stored tick must be of these queries, got others")
+        self._core.check_gathered(gathered)
+        self.added_bytes += self.size(content, gathered)
         return gathered
 
     def rows(self, tick: int, *, whole: bool) -> StateRows:
@@ -88,15 +89,20 @@ class StoredState:
             checkpoints = self._core.checkpoints(place)
             found.checkpoint = None if checkpoints is None else codec.pack("checkpoint", 1, checkpoints)
         if whole and self._is_due(tick):
-            found.snapshot = codec.pack("stream state", 1, self._core.dump())
+            state = self._core.dump()
+            found.snapshot = codec.pack("stream state", 1, state)
             self.digest = self._digest(found.snapshot)
-            self.tick, self._bytes, self.added_bytes = tick, len(found.snapshot), 0
+            self.tick, self._bytes, self.added_bytes = tick, self.size(found.snapshot, state), 0
             self._lasting = self._core.lasting
         # A start goes through all ticks since the stored state.
         found.kept_history = self._core.log_length + max(self._every, tick - self.tick)
         if found.checkpoint is not None:
             found.needed = {self._record.last_tick + place for place in self._core.lasting | self._lasting}
         return found
+
+    def size(self, content: bytes, plain: codec.Plain) -> int:
+        """How many bytes are stored of something: here, and by shards."""
+        return len(content) + self._core.stored_beside(plain)
 
     def _is_due(self, tick: int) -> bool:
         """Whether the state is stored whole at a tick.

@@ -19,10 +19,10 @@ from typing import Any
 from pianissimo import codec
 from pianissimo.checks import duration_of
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.gathered_elsewhere import told_to_workers
+from pianissimo.durable.gathered_elsewhere import told_to_shards, told_to_workers
 from pianissimo.durable.held_ticks import MOST_HELD, HeldTick, last_together
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import KeyRing, SealedNoise
+from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.moved_places import base_of, unpacked_place, whole_place
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
@@ -57,6 +57,8 @@ from pianissimo.errors import (
 )
 from pianissimo.mechanism import Guard, OneCaller
 from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.noise.sealed_noise import SealedNoise
+from pianissimo.shards import Holding, ShardedCore
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import MICROSECOND, utc_now
 from pianissimo.stream.live import LiveCore
@@ -213,6 +215,8 @@ class StoredTicks:
                 found, self.plan = check_start(self._store, wiring, request, wiring.witness.heard_anew())
             self._take_over(found)
             self.recovered = self._recover(found, created=created)
+            if isinstance(self._core, ShardedCore) and not options.read_only:
+                self._core.collect()
             if options.workers is not None and not options.read_only:
                 options.workers.begin(*told_to_workers(self.plan, self._record, self._ring))
             # Other threads may read from now on, each time what is stored then.
@@ -268,11 +272,17 @@ class StoredTicks:
         self._know_base(self._tick)
         self._visible = self._store.visible(self._record.incarnation)
         first, names = self._record.last_tick, cache(partial(names_of_life, self._record, self._ring))
-        self._core = LiveCore(
-            self.plan,
-            lambda every: SealedNoise(self._root_of, self._mac_of, first=first, stride=every, names=names),
-            after=first,
-        )
+
+        def noise_for(every: int) -> Noise:
+            return SealedNoise(self._root_of, self._mac_of, first=first, stride=every, names=names)
+
+        if self.plan.shards == 1:
+            self._core = LiveCore(self.plan, noise_for, after=first)
+        else:
+            told = told_to_shards(self.plan, self._record, self._ring, self._wiring.shards)
+            workers = None if options.read_only else options.workers
+            holding = Holding(*told, macs=self._mac_of, workers=workers, make_noise=options.make_noise)
+            self._core = ShardedCore(self.plan, noise_for, holding)
         self._state = StoredState(self._core, self._store, self._record, self._ring, options.snapshot_every)
         lives = [] if options.read_only else self._store.lives(self._ring)[:-1]
         shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]
@@ -340,7 +350,8 @@ class StoredTicks:
             self._tick, self._open_ticks = left[0].seal.tick - 1, _OpenTicks(left)
             if self._options.read_only:
                 for opened in left:
-                    self._compute(opened, snapshot=opened is left[-1])
+                    # Shards would store their states.
+                    self._compute(opened, snapshot=self.plan.shards == 1 and opened is left[-1])
                 self._open_ticks = None
             else:
                 self._finish()
@@ -408,7 +419,7 @@ class StoredTicks:
                 state=self._state.digest,
                 config_digest=self._record.config_digest,
             ).signed(keys)
-            ticks.append(_OpenTick(seal, held.gathered, size=len(held.content)))
+            ticks.append(_OpenTick(seal, held.gathered, size=self._state.size(held.content, held.gathered)))
             mac = seal.mac
         try:
             with self._store.writing("seal"):

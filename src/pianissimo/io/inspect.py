@@ -282,6 +282,7 @@ def verify(
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring, progress)
             windows_from = live._state.check_checkpoints()
+            live._core.check_blobs()
             kept = [(record, live._store.removed_tick(record.incarnation)) for record in live._store.streams()]
         return StreamCheck(
             removed=sum(gone - record.last_tick for record, gone in kept if gone is not None),

@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
+from pianissimo.labels import shard_hash, shards_of
 from pianissimo.ledger import Account, charge_release, is_charged
 from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
-from pianissimo.noise import KeyedNoise, Noise
+from pianissimo.noise import Noise
 from pianissimo.noise.exact_laws import gaussian_reach, laplace_reach
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY
 from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
@@ -275,9 +276,8 @@ def release_alone(
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
     """The shard of each key, a number from 0 on."""
     check_at_least(1, shards=shards)
-    hashing = KeyedNoise(hash_seed).at("shard")
-    words = hashing.bits(item_keys(keys, hashing))[:, 1]
-    return (words % np.uint64(shards)).astype(np.int64)
+    hashing = shard_hash(hash_seed)
+    return shards_of(item_keys(keys, hashing), shards, hashing)
 
 
 def release_shards(

@@ -1,7 +1,8 @@
 """What runs on executors: a range, or the rows of a partition, becomes what it adds.
 
-Nothing here is given a secret. The names key is looked up where it is used, by a reference: a variable, a command or a
-file of the executor. A gatherer is kept from task to task, since it depends on its plan alone.
+Nothing here is given a secret. The names key and the shards key are looked up where they are used, by a reference: a
+variable, a command or a file of the executor. A gatherer is kept from task to task, since it depends on its plan alone,
+and so is who has shards, since what it remembers is a cache.
 """
 
 import pickle
@@ -13,6 +14,8 @@ from typing import Any
 
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.errors import PianissimoError
+from pianissimo.shards import ShardPlan
+from pianissimo.shards.shard_owner import ShardOwner
 from pianissimo.workers import GatheredPiece, Gatherer, GatherPlan
 
 
@@ -37,6 +40,26 @@ def gather_ranges(job: Job, packed: Iterable[bytes]) -> Iterator[tuple[str, Any]
     for each in packed:
         try:
             yield "gathered", gatherer.of(pickle.loads(each), rules)  # noqa: S301  # of our own driver
+        except PianissimoError as error:
+            yield "error", (type(error).__name__, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerJob:
+    """What all tasks of a stream's shards share; public."""
+
+    plan: bytes
+    """A pickled `ShardPlan`."""
+
+    key: str
+    """Where the shards key is, as seen from an executor."""
+
+
+def answer_tasks(job: OwnerJob, packed: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """What the shards of each task answer. Which executor has which shard is nobody's business: it is a cache."""
+    for each in packed:
+        try:
+            yield "answered", _owner(job.plan, job.key).of(pickle.loads(each))  # noqa: S301  # of our own driver
         except PianissimoError as error:
             yield "error", (type(error).__name__, str(error))
 
@@ -77,6 +100,12 @@ def _gatherer(plan: bytes, names: str | None) -> Gatherer:
     told: GatherPlan = pickle.loads(plan)  # noqa: S301
     key = None if told.names_check is None or names is None else read_secret(names, beside=Path(), create=False)
     return told.gatherer(key)
+
+
+@lru_cache(maxsize=4)
+def _owner(plan: bytes, key: str) -> ShardOwner:
+    told: ShardPlan = pickle.loads(plan)  # noqa: S301
+    return told.worker(read_secret(key, beside=Path(), create=False))
 
 
 @lru_cache(maxsize=4)

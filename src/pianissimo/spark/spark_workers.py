@@ -3,7 +3,7 @@
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -12,7 +12,9 @@ from typing import Any
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Secret
-from pianissimo.spark.executors import ROWS, Job, gather_ranges, gather_rows
+from pianissimo.shards import ShardPlan
+from pianissimo.shards.shard_task import ShardTask
+from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows
 from pianissimo.workers import GatheredPiece, GatheredRange, GatherPlan, Range
 from pianissimo.workers.processes import error_of
 
@@ -50,7 +52,8 @@ class SparkWorkers:
     `names` says where executors find the names key, which streams of users and distinct values need: `env:NAME`,
     `command:WORDS` or a path, as seen from an executor; `pianissimo names-key` writes it. `settings` are Spark's own; a
     value `env:NAME` is read from the environment. Rows of a user in a Spark table count in the order of the columns
-    `order`, and where these are equal in the order of what they hold.
+    `order`, and where these are equal in the order of what they hold. `shards` says where executors find the shards key
+    of a stream that has shards; `pianissimo shards-key` writes it.
 
     Spark must have authentication and encryption on; a session that is made here has. `insecure` lets one pass that has
     not, for tests on one machine.
@@ -62,6 +65,7 @@ class SparkWorkers:
         *,
         session: Any = None,
         names: str | None = None,
+        shards: str | None = None,
         tasks: int | None = None,
         settings: Mapping[str, str] | None = None,
         order: tuple[str, ...] = (),
@@ -76,6 +80,8 @@ class SparkWorkers:
         self._made: Any = None
         self._names, self._tasks, self._order, self._insecure = names, tasks, order, insecure
         self._job: Job | None = None
+        self._shards = shards
+        self._owner_job: OwnerJob | None = None
         self._user: str | None = None
 
     @property
@@ -125,6 +131,36 @@ class SparkWorkers:
                     raise error_of(*content)
                 yield content
 
+    def spread(self) -> int:
+        """A task for each core, unless it is said how many."""
+        return self._tasks or int(self.session.sparkContext.defaultParallelism)
+
+    def own(self, plan: ShardPlan, key: Secret) -> None:  # noqa: ARG002  # a key never goes into a closure
+        """Have the shards of a stream."""
+        if self._shards is None:
+            raise ParameterError(
+                "shards must say where executors find the shards key, got nothing, and this stream has shards; write "
+                "it with `pianissimo shards-key`, and give shards='env:NAME', 'command:WORDS' or a path"
+            )
+        if not self._insecure:
+            check_secure(self.session.sparkContext.getConf())
+        self._owner_job = OwnerJob(pickle.dumps(plan), self._shards)
+
+    def ask(self, tasks: Sequence[ShardTask]) -> list[Any]:
+        """What the shards of each task answer; tasks that are lost, or done twice, are functions of what is sealed."""
+        if self._owner_job is None:
+            raise StateError("workers must have a stream's shards to be asked, got none; give them to Stream.open")
+        packed = [pickle.dumps(each) for each in tasks]
+        if not packed:
+            return []
+        asked = self.session.sparkContext.parallelize(packed, len(packed))
+        found = []
+        for kind, content in asked.mapPartitions(partial(answer_tasks, self._owner_job)).collect():
+            if kind == "error":
+                raise error_of(*content)
+            found.append(content)
+        return found
+
     def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
         """A Spark table; any other is counted where it is."""
         is_spark = type(batch).__module__.startswith("pyspark.sql")
@@ -132,7 +168,7 @@ class SparkWorkers:
 
     def close(self) -> None:
         """End the session that was made here."""
-        made, self._made, self._job = self._made, None, None
+        made, self._made, self._job, self._owner_job = self._made, None, None, None
         if made is not None:
             made.stop()
 

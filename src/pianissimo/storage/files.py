@@ -13,7 +13,7 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pianissimo.errors import (
@@ -128,6 +128,31 @@ def write_once(path: Path, content: bytes) -> bool:
         os.unlink(temporary)
     sync_folder(path.parent)
     return made
+
+
+def write_many(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Make files of these names for their owner alone, those that are not there yet; each appears whole or not at all.
+
+    The folder, which is made too, is synced once.
+    """
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sync_folder(folder.parent)
+    for name, content in contents.items():
+        if (folder / name).exists():
+            continue
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+        try:
+            try:
+                write_all(descriptor, content)
+                sync(descriptor)
+            finally:
+                os.close(descriptor)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, folder / name)
+        finally:
+            os.unlink(temporary)
+    sync_folder(folder)
 
 
 def keep_from_git(folder: Path, pattern: str = "*") -> None:

@@ -14,7 +14,7 @@ breaks its budget is never returned.
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -26,6 +26,7 @@ from pianissimo.checks import length_text
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
+from pianissimo.mechanism import kept_by
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, number_text
@@ -181,6 +182,9 @@ class StreamPlan:
     calendar: TickCalendar | None = None
     """When ticks begin and end, where the stream has an origin."""
 
+    shards: int = 1
+    """How many shards have state and noise; 1 where the stream has them whole."""
+
     @property
     def protected(self) -> str:
         """Whose presence is hidden, in a word."""
@@ -199,12 +203,18 @@ class StreamPlan:
         name, unit, _, horizon, *_ = self._plain["stream"]["tuple"]
         mechanisms = self._plain["mechanisms"]["tuple"]
         answered = [{"tuple": [each["query"], mechanisms[_place(each)]]} for each in self._plain["queries"]]
-        return identity.digest_of_plain({"tuple": [_PATH_VERSION, name, horizon, unit, {"tuple": answered}]})
+        sharded = [] if self.shards == 1 else [{"shards": self.shards}]
+        return identity.digest_of_plain({"tuple": [_PATH_VERSION, name, horizon, unit, {"tuple": answered}, *sharded]})
 
     def mechanism_digest(self, answered: QueryPlan) -> bytes:
         """A short name for what answers a query, which is stored with its state."""
         own = next(each for each, plan in zip(self._plain["queries"], self.queries, strict=True) if plan is answered)
-        return identity.digest_of_plain(self._plain["mechanisms"]["tuple"][_place(own)])
+        return self._mechanism_digests[_place(own)]
+
+    @cached_property
+    def _mechanism_digests(self) -> list[bytes]:
+        # Each shard asks for them.
+        return [identity.digest_of_plain(each) for each in self._plain["mechanisms"]["tuple"]]
 
     def to_plain(self) -> dict[str, Any]:
         """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out.
@@ -236,6 +246,7 @@ class StreamPlan:
                 for plan in self.queries
             ],
             **({} if self.calendar is None else {"calendar": identity.to_plain(self.calendar)}),
+            **({} if self.shards == 1 else {"shards": self.shards}),
         }
 
     @classmethod
@@ -247,6 +258,7 @@ class StreamPlan:
             mechanisms = identity.from_plain(content["mechanisms"])
             plans = [_query_plan(each, mechanisms) for each in content["queries"]]
             calendar = identity.from_plain(content.get("calendar"))
+            shards = int(content.get("shards", 1))
         except (KeyError, TypeError, ValueError, IndexError):
             raise StateError(
                 "a stored plan must be of a version that this one knows, got another; "
@@ -262,6 +274,7 @@ class StreamPlan:
             queries=tuple(plans),
             price=cost,
             calendar=calendar,
+            shards=shards,
         )
         found.__dict__["_plain"] = content
         return found
@@ -287,6 +300,7 @@ class StreamPlan:
             **self._unit(),
             "neighbors": self.neighbors.value,
             "horizon": self.horizon,
+            **({} if self.shards == 1 else {"shards": self.shards}),
             **self._clock(),
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
@@ -381,6 +395,8 @@ def make_plan(stream: "Stream") -> StreamPlan:
         queries, ways, weighed = weighed_ways(queries, weights, budget, setting)
     else:
         ways = _ways(queries, budget, stream.horizon, stream.coverage)
+    if stream.shards > 1:
+        ways = _over_shards(queries, ways)
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, weights, strict=True)):
@@ -402,6 +418,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
         queries=tuple(plans),
         price=cost,
         calendar=stream.calendar,
+        shards=stream.shards,
     )
 
 
@@ -477,6 +494,24 @@ def _query_plan(content: dict[str, Any], mechanisms: Sequence[Any]) -> QueryPlan
 
 Way = list[list[Candidate]]
 """For each query its candidates, best first, under one split of the budget."""
+
+
+def _over_shards(queries: Sequence[Query], ways: list[Way]) -> list[Way]:
+    """The ways in which each query has a mechanism whose state shards, or their driver, can have."""
+    kept = [
+        [[each if kept_by(each.mechanism) else replace(each, selectable=False) for each in options] for options in way]
+        for way in ways
+    ]
+    found = [way for way in kept if all(any(each.selectable for each in options) for options in way)]
+    if not found:
+        able = [[any(each.selectable for each in options) for options in way] for way in kept]
+        query = next(query for place, query in enumerate(queries) if not any(way[place] for way in able))
+        raise ParameterError(
+            f"query {query.name!r} must be a count, sum, mean, histogram or top list of events, or a count, sum or "
+            f"histogram of listed labels of users whose totals run on, where a stream has shards, got {query.called}: "
+            "over shards it is not there yet; use shards = 1"
+        )
+    return found
 
 
 def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:

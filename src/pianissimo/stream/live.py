@@ -3,7 +3,7 @@
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Self
@@ -15,7 +15,7 @@ from pianissimo import codec
 from pianissimo.batch_memo import BatchMemo
 from pianissimo.checks import ticks_in
 from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
-from pianissimo.mechanism import BySlot, Guard, Release, Run, Windowed
+from pianissimo.mechanism import BySlot, Conversation, Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
 from pianissimo.queries.of_users import above_cap_table
@@ -106,9 +106,18 @@ class LivePart:
 
     def tables(self, tick: int) -> dict[str, pl.DataFrame]:
         """What is published at a tick; nothing where the schedule has none."""
-        if tick % self.every or not self._is_open():
-            return {}
-        release = self.run.release()
+        return self._tables(tick, self.run.release()) if self.is_due(tick) else {}
+
+    def converse(self, tick: int) -> Conversation[dict[str, pl.DataFrame]]:
+        """The same of a tick that is due, where shards have the state: yields questions, and is sent their answers."""
+        release = yield from self.run.converse()
+        return self._tables(tick, release)
+
+    def is_due(self, tick: int) -> bool:
+        """Whether the run makes a release at a tick."""
+        return not tick % self.every and self._is_open()
+
+    def _tables(self, tick: int, release: Release[Any]) -> dict[str, pl.DataFrame]:
         windows: dict[int | None, Release[Any]] = {None: release}
         tables, mechanism = {}, self.run.mechanism
         first = mechanism.begins(release.tick) - 1 if isinstance(mechanism, EachPeriod) else 0
@@ -327,10 +336,7 @@ class LiveCore:
 
     def release(self, place: int) -> dict[str, pl.DataFrame]:
         """Close a tick: what is published at it. `place` counts from the first tick of this run."""
-        found: dict[str, list[pl.DataFrame]] = {}
-        for name, table in (each for part in self.parts for each in part.tables(place).items()):
-            found.setdefault(name, []).append(table)
-        return {name: pl.concat(tables) if len(tables) > 1 else tables[0] for name, tables in found.items()}
+        return together(part.tables(place) for part in self.parts)
 
     def between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What ticks start + 1 .. end added, for the queries that tell it."""
@@ -345,6 +351,18 @@ class LiveCore:
             )
         return tables
 
+    def check_gathered(self, gathered: Sequence[Sequence[codec.Plain]]) -> None:
+        """Refuse what was stored for other queries."""
+        if any(len(batch) != len(self.parts) for batch in gathered):
+            raise StateError("a stored tick must be of these queries, got others")
+
+    def stored_beside(self, content: codec.Plain) -> int:  # noqa: ARG002
+        """How many bytes are stored elsewhere of what a tick adds, or of a state, by what is stored here."""
+        return 0
+
+    def check_blobs(self) -> None:
+        """Hold what shards have stored against the digests that are sealed."""
+
     def dump(self) -> codec.Plain:
         """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
         return [part.dump() for part in self.parts]
@@ -355,6 +373,14 @@ class LiveCore:
             raise StateError("a stored state must be of these queries, got others")
         for place, (part, state) in enumerate(zip(self.parts, states, strict=True)):
             part.load(state, [log[place] for log in logs if log[place] is not None])
+
+
+def together(tables: Iterable[dict[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+    """The tables of all parts by their names; what several parts tell of under one name is one table."""
+    found: dict[str, list[pl.DataFrame]] = {}
+    for name, table in (each for some in tables for each in some.items()):
+        found.setdefault(name, []).append(table)
+    return {name: pl.concat(each) if len(each) > 1 else each[0] for name, each in found.items()}
 
 
 class Live:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_name, check_probability, duration_of, tick_length_of
+from pianissimo.checks import check_at_least, check_name, check_probability, duration_of, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.queries.expected import OPEN_HORIZON
@@ -352,6 +352,7 @@ class _Reading:
                 "time_zone": kept(zone_of),
                 "coverage": kept(lambda value: check_probability(coverage=value)),
                 "history": history_of,
+                "shards": kept(lambda value: check_at_least(1, shards=value)),
             },
             {
                 "name": "what the stream is called",
@@ -534,7 +535,7 @@ def _count(value: object) -> int:
     return value
 
 
-_SPARK = {"master": text, "names": text, "tasks": _count, "settings": settings_of, "insecure": flag}
+_SPARK = {"master": text, "names": text, "shards": text, "tasks": _count, "settings": settings_of, "insecure": flag}
 
 
 _KAFKA_READERS = {"brokers": text, "topic": text, "settings": settings_of}

@@ -24,6 +24,9 @@ from pianissimo.stream.notebook import warn_of_another_start
 from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 
+MOST_SHARDS = 2**16
+"""So many shards need as many files at a tick."""
+
 _LEAST_COVERAGE = 0.01
 """Bars that miss the truth more often tell nothing, and their ends are beyond floating point."""
 
@@ -83,6 +86,10 @@ class Stream:
     history: int | Length | None = None
     """How far back windows of its queries may begin at any tick, where they do not say so themselves; see there."""
 
+    shards: int = 1
+    """Into how many shards labels, or users, are cut for ever, each of which has its own state and noise, so that many
+    machines can have them; 1 for a stream that has them whole. Such streams are durable, and have no windows."""
+
     def __post_init__(self) -> None:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
@@ -109,6 +116,9 @@ class Stream:
         if self.history is not None:
             object.__setattr__(self, "history", self._ticks("history", self.history))
             check_at_least(0, history=self.history)
+        check_at_least(1, shards=self.shards)
+        if not self.shards <= MOST_SHARDS:
+            raise ParameterError(f"shards must be at most {MOST_SHARDS}, got {self.shards}")
         if self.time_zone != "UTC":
             zone_of(self.time_zone)
         if self.origin is not None:
@@ -181,6 +191,13 @@ class Stream:
 
     def _scheduled(self, query: Query) -> Query:
         given = {"every": query.every, "per": query.per, "history": query.history}
+        if self.shards > 1:
+            if query.per is not None or query.history or self.history:
+                raise ParameterError(
+                    f"query {query.name!r} must have neither per nor history where a stream has shards, got one: "
+                    "windows over shards are not there yet; use shards = 1"
+                )
+            query = replace(query, history=0) if query.has_windows else query
         ticks = {name: self._ticks(f"{name} of query {query.name!r}", each) for name, each in given.items()}
         if query.history is None and self.history is not None and query.has_windows:
             ticks["history"] = max(self.history, ticks["per"] or 0)
@@ -382,5 +399,9 @@ class Stream:
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).start()
         Live('s', tick=0 of 1440)
         """
+        if self.shards > 1:
+            raise ParameterError(
+                f"a stream must have its state whole to run in memory, got {self.shards} shards; open it with a state"
+            )
         warn_of_another_start(self.name)
         return Live(self.plan(), KeyedNoise(fresh_secret()))

@@ -24,10 +24,12 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.labels import by_shard
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
 from pianissimo.names import Names
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import ONE_SERIES
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
@@ -90,7 +92,7 @@ class UserSumState:
 
 @identified("user-sum")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserSum(CappedTotal):
+class UserSum(Conversing[UserTotal], CappedTotal):
     """The sum of a column of whole steps of a grid, of which each user adds at most the cap, released at every tick.
 
     A batch is a table with the columns `user` and `value`. The cap is in steps of the grid, coarse ones if it has them.
@@ -116,6 +118,8 @@ class UserSum(CappedTotal):
     """Whether what lies between coarse steps is rounded by coins, right on average, and not to the nearest one."""
 
     called: ClassVar[str] = "sum"
+    kept_by: ClassVar[str] = "shards"
+    shard_plans: ClassVar[tuple[NoisePlan, ...]] = ()
 
     @property
     def counted_steps(self) -> int:
@@ -161,17 +165,34 @@ class UserSum(CappedTotal):
         names, units = gathered
         state.users.add(names, units.astype(np.uint64))
 
-    def release(self, state: UserSumState, tick: int, noise: Noise) -> UserTotal:
-        accepted = state.closed + state.users.kept
-        state.course.close(state.users, tick, noise)
-        total = state.closed + state.users.kept
+    def split(self, gathered: codec.Plain, shards: int) -> dict[int, codec.Plain]:
+        names, units = gathered
+        return {shard: [names[users], codec.narrow(units[users])] for shard, users in by_shard(names, shards)}
+
+    def converse(self, state: UserSumState, tick: int, noise: Noise) -> Conversation[UserTotal]:
+        course, level = state.course, state.course.level
+        over, total = _added_up((yield course.cap))
+        accepted = total
+        while course.is_raised(over, tick, noise):
+            over, total = _added_up((yield course.cap))
+        course.settle(level, tick)
         if state.segments is not None:
             state.segments.close_total(total if tick == 1 else accepted, total)
-        value = self._value(state, total, tick, noise.at(self.called))
+        return self._value(state, total, tick, noise.at(self.called))
+
+    def answer(self, state: UserSumState, question: int, tick: int, noise: Noise) -> list[int]:  # noqa: ARG002
+        """How many users are above a cap, and the units that count under it."""
+        if question != state.users.cap:
+            state.users.set_cap(question)
+        over, total = state.users.over, state.closed + state.users.kept
         if state.course.ends_period(tick):
             state.closed = total
             state.users.clear()
-        return value
+        return [over, total]
+
+
+def _added_up(answers: Sequence[list[int]]) -> tuple[int, int]:
+    return sum(over for over, _ in answers), sum(total for _, total in answers)
 
 
 @dataclass(slots=True, repr=False)

@@ -243,12 +243,23 @@ class Course:
     def close(self, users: UserUnits, tick: int, noise: Noise) -> bool:
         """Test at the end of a tick, after its events are counted; whether the cap was raised."""
         before = self.level
+        while self.is_raised(users.over, tick, noise):
+            users.set_cap(self.cap)
+        return self.settle(before, tick)
+
+    def is_raised(self, over: int, tick: int, noise: Noise) -> bool:
+        """One test, with so many users above the cap: whether the next level holds now."""
         rule = self._rule
-        if isinstance(rule, AdaptiveCap):
-            while self.level < rule.levels and self._is_low(rule, users, tick, noise):
-                self.level += 1
-                self.tests = 0
-                users.set_cap(self.cap)
+        if not (isinstance(rule, AdaptiveCap) and self.level < rule.levels):
+            return False
+        if not self._is_low(rule, over, tick, noise):
+            return False
+        self.level += 1
+        self.tests = 0
+        return True
+
+    def settle(self, before: int, tick: int) -> bool:
+        """After the tests of a tick that began with the level `before`: whether the cap was raised."""
         if self.level == before:
             return False
         # Counters that have released nothing yet just begin with the higher cap.
@@ -257,7 +268,7 @@ class Course:
             self.since = tick
         return True
 
-    def _is_low(self, rule: AdaptiveCap, users: UserUnits, tick: int, noise: Noise) -> bool:
+    def _is_low(self, rule: AdaptiveCap, over: int, tick: int, noise: Noise) -> bool:
         self.tests += 1
         node = rule.nodes[self.level - 1]
         # One threshold noise a level and one noise a test: each is drawn under its own path. A level makes one test a
@@ -267,7 +278,7 @@ class Course:
         threshold = abs(int(first.at("threshold").laplace(node.scale)))
         here = sealed(noise, tick).at("cap", self.level)
         test = abs(int(here.at("test", self.tests).laplace(node.scale)))
-        return users.over - rule.discount(self.level, self._horizon) + test > threshold
+        return over - rule.discount(self.level, self._horizon) + test > threshold
 
     def to_plain(self) -> codec.Plain:
         return [self.level, self.tests, self.start, self.since]

@@ -8,7 +8,7 @@ units are shared by all bins and ticks, so a histogram costs no more than a coun
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
 from pianissimo.noise import Noise
+from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import series_keys
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, UserBudget
@@ -34,7 +35,7 @@ from pianissimo.users.heads import (
 from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, joined_rows, row_coins
+from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, joined_rows, row_coins, users_by_shard
 
 Head = CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead | AboveHead
 """One statistic of the accepted events, or of who is above the cap."""
@@ -53,6 +54,19 @@ class UserRelease:
     def to_dict(self) -> dict[str, Any]:
         """The values as plain data."""
         return {"cap": self.cap, **{name: value.to_dict() for name, value in self.values.items()}}
+
+
+class Told(NamedTuple):
+    """What users have given under a cap: secret."""
+
+    over: int
+    """How many users are above it."""
+
+    kept: int
+    """All units that count."""
+
+    totals: list[NDArray[np.int64]]
+    """The exact totals of each head."""
 
 
 @dataclass(slots=True, repr=False)
@@ -78,7 +92,7 @@ class UserStatisticsState:
 
 @identified("user-statistics")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserStatistics(UserBudget):
+class UserStatistics(Conversing[UserRelease], UserBudget):
     """Statistics of a stream at user level, released at every tick: a user is hidden with everything she ever does.
 
     A batch is a table with the column `user`, one column for each head that has one, under the head's name, and where
@@ -113,6 +127,16 @@ class UserStatistics(UserBudget):
         if not names or len(set(names)) != len(names):
             raise ParameterError(f"heads must be one or more of different names, got {names}")
         UserBudget.__post_init__(self)
+
+    @property
+    def kept_by(self) -> str | None:
+        """With whom the state is, where it is not whole: quantiles are not there yet."""
+        return None if any(isinstance(head, QuantilesHead) for head in self.heads) else "shards"
+
+    @property
+    def shard_plans(self) -> tuple[NoisePlan, ...]:
+        """Shards add up, and draw nothing."""
+        return ()
 
     @property
     def counters(self) -> tuple[Counters, ...]:
@@ -167,33 +191,63 @@ class UserStatistics(UserBudget):
                 kept[place] = head.rounded(kept[place], row_coins(rows[within], before[within]))
         state.pending.append([before[within], *kept])
 
-    def release(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
+    def split(self, gathered: codec.Plain, shards: int) -> dict[int, codec.Plain]:
+        names, counts, columns = gathered
+        return {
+            shard: [names[users], codec.narrow(counts[users]), [codec.narrow(column[rows]) for column in columns]]
+            for shard, users, rows in users_by_shard(names, counts, shards)
+        }
+
+    def converse(self, state: UserStatisticsState, tick: int, noise: Noise) -> Conversation[UserRelease]:
         course, segments, values = state.course, state.segments, {}
-        before = self._cells(state, 0 if segments is None else segments.kept)
+        before = self._cells(state.totals, 0 if segments is None else segments.kept)
         # What the cap lets in that held when the tick began; then, after the tests, what one that was raised does.
-        self._accept(state, state.pending)
-        rest = state.pending.take_all()
-        if rest:
-            state.left_out.append(rest)
-        accepted = self._cells(state, state.kept)
-        if course.close(state.users, tick, noise):
-            self._accept(state, state.left_out)
-            accepted = self._cells(state, state.kept) if tick == 1 else accepted
+        level = course.level
+        accepted = told = self._summed((yield course.cap))
+        while course.is_raised(told.over, tick, noise):
+            told = self._summed((yield course.cap))
+        is_raised = course.settle(level, tick)
         if segments is not None:
-            segments.add_all(accepted - before)
-            segments.close(kept=state.kept)
-        for head, running, exact in zip(self.heads, state.counters, state.totals, strict=True):
-            totals = self._totals(state, head, exact)
+            accepted = told if is_raised and tick == 1 else accepted
+            segments.add_all(self._cells(accepted.totals, accepted.kept) - before)
+            segments.close(kept=told.kept)
+        for head, running, exact in zip(self.heads, state.counters, told.totals, strict=True):
+            totals = self._totals(told, head, exact)
             estimates = running.release(totals, course.place(), tick, noise.at("head", head.name))
             law = running.counters.law(*course.place(), tick)
             values[head.name] = head.value(estimates, law, course.cut_off(), is_signed=self.signed)
-        if course.ends_period(tick):
+        return UserRelease(course.cap, values)
+
+    def answer(self, state: UserStatisticsState, question: int, tick: int, noise: Noise) -> Told:  # noqa: ARG002
+        """What is accepted under a cap: that of the tick before, or one that was raised since."""
+        cap = question
+        is_raised = cap != state.users.cap
+        if is_raised:
+            state.users.set_cap(cap)
+        self._accept(state, state.pending, cap)
+        rest = state.pending.take_all()
+        if rest:
+            state.left_out.append(rest)
+        if is_raised:
+            self._accept(state, state.left_out, cap)
+        told = Told(state.users.over, state.kept, [exact.copy() for exact in state.totals])
+        if state.course.ends_period(tick):
+            # Caps of periods are never raised: nothing more is asked at this tick.
             for head, exact in zip(self.heads, state.totals, strict=True):
                 if isinstance(head, AboveHead):
                     exact += state.users.over
             state.closed = state.kept
             state.users.clear()
-        return UserRelease(course.cap, values)
+        return told
+
+    def _summed(self, answers: Sequence[Told]) -> Told:
+        if len(answers) == 1:
+            return answers[0]
+        totals = [np.zeros(head.cells, dtype=np.int64) for head in self.heads]
+        for each in answers:
+            for total, own in zip(totals, each[2], strict=True):
+                total += own
+        return Told(sum(each[0] for each in answers), sum(each[1] for each in answers), totals)
 
     def between(self, state: UserStatisticsState, start: int, end: int, noise: Noise) -> UserRelease:
         """What was accepted in ticks start + 1 .. end, each under the cap that held when it began; not who is above."""
@@ -208,25 +262,24 @@ class UserStatistics(UserBudget):
             values[head.name] = head.value(estimates, window.law(running.counters), window.cut, is_signed=self.signed)
         return UserRelease(window.cut.cap, values)
 
-    def _cells(self, state: UserStatisticsState, kept: int) -> NDArray[np.int64]:
+    def _cells(self, totals: Sequence[NDArray[np.int64]], kept: int) -> NDArray[np.int64]:
         """The exact totals of all heads but that of who is above, where so many units are kept."""
         counted = np.array([kept], dtype=np.int64)
         cells = [np.empty(0, dtype=np.int64)]
-        for head, exact in zip(self.heads, state.totals, strict=True):
+        for head, exact in zip(self.heads, totals, strict=True):
             if not isinstance(head, AboveHead):
                 cells.append(counted if isinstance(head, CountHead) and not self.signed else exact)
         return np.concatenate(cells)
 
-    def _totals(self, state: UserStatisticsState, head: Head, exact: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _totals(self, told: Told, head: Head, exact: NDArray[np.int64]) -> NDArray[np.int64]:
         if isinstance(head, AboveHead):
-            return exact + state.users.over
+            return exact + told.over
         if isinstance(head, CountHead) and not self.signed:
             # Known without rows: the sum over users of the smaller of events and cap.
-            return np.array([state.kept], dtype=np.int64)
+            return np.array([told.kept], dtype=np.int64)
         return head.expand(exact)
 
-    def _accept(self, state: UserStatisticsState, rows: Rows) -> None:
-        cap = state.course.cap
+    def _accept(self, state: UserStatisticsState, rows: Rows, cap: int) -> None:
         columns = rows.take(lambda before: before < cap)
         if not columns:
             return

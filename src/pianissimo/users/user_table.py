@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
+from pianissimo.labels import by_shard
 from pianissimo.names import as_numbers, checked_ids, names_of
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, secret_key
@@ -21,6 +22,7 @@ from pianissimo.noise.keyed import Keys, secret_key
 Column = NDArray[Any]
 Units = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
+Places = NDArray[np.int64]
 
 NO_UNIT = 2**64 - 1
 """What is told of a row that is no unit: above every cap."""
@@ -82,6 +84,11 @@ class UserUnits:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @property
+    def cap(self) -> int:
+        """The cap that holds."""
+        return self._cap
 
     @property
     def kept(self) -> int:
@@ -276,6 +283,17 @@ def by_user(names: Keys, units: Units | None = None) -> tuple[Keys, NDArray[np.u
     units stop growing at 2^64 - 1; and the rows of the first user as they came, then those of the next.
     """
     return _core.group_names(names, units)
+
+
+def users_by_shard(names: Keys, counts: NDArray[Any], shards: int) -> list[tuple[int, Places, Places]]:
+    """Users by the shard of their names, each in their order: which users, and which rows of the users' rows."""
+    starts = np.cumsum(counts, dtype=np.int64) - counts
+    found = []
+    for shard, users in by_shard(names, shards):
+        own = counts[users].astype(np.int64)
+        first = np.repeat(starts[users] - (np.cumsum(own) - own), own)
+        found.append((shard, users, first + np.arange(len(first), dtype=np.int64)))
+    return found
 
 
 def first_of_each(names: Keys) -> NDArray[np.bool_]:

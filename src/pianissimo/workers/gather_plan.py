@@ -71,6 +71,10 @@ class GatherPlan:
     user: str | None = None
     """The column of users, of a stream about these: their rows must come together in their own order."""
 
+    def worker(self, key: Secret | None) -> "Gatherer":
+        """Who works by this plan."""
+        return self.gatherer(key)
+
     def gatherer(self, key: Secret | None) -> "Gatherer":
         """One that gathers by this plan, with the names key where there is one."""
         if self.names_check is None:

@@ -32,6 +32,15 @@ class Workers(Protocol):
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         """What each range adds, in the order of the ranges; some of them are worked on ahead."""
 
+    def spread(self) -> int:
+        """Into how many tasks shards are best cut."""
+
+    def own(self, plan: Any, key: Secret) -> None:
+        """Have the shards of a stream; `key` is the shards key, for those who may be handed it."""
+
+    def ask(self, tasks: Sequence[Any]) -> list[Any]:
+        """What the shards of each task answer, in the order of the tasks; any of them may be worked on again."""
+
     def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
         """A batch that was given, as ranges; None where it is better counted where the stream is."""
 

@@ -1,4 +1,7 @@
-"""One process of `ProcessWorkers`: told rules, a plan and ranges, it tells what each adds, until its pipe ends."""
+"""One process of `ProcessWorkers`: told rules, a plan and ranges, it tells what each adds, until its pipe ends.
+
+Or it has shards, is told tasks, and tells what its shards answer.
+"""
 
 import os
 import pickle
@@ -7,13 +10,12 @@ from typing import Any
 
 from pianissimo.errors import PianissimoError
 from pianissimo.noise import Secret
-from pianissimo.workers.gather_plan import Gatherer
 from pianissimo.workers.processes import receive, send
 
 
 def serve(asked: Any, told: Any) -> None:
     """Answer until nobody asks any more."""
-    gatherer: Gatherer | None = None
+    worker: Any = None
     rules: Any = None
     while True:
         try:
@@ -25,12 +27,12 @@ def serve(asked: Any, told: Any) -> None:
             continue
         if kind == "plan":
             plan, key = content
-            gatherer = plan.gatherer(None if key is None else Secret(key))
+            worker = plan.worker(None if key is None else Secret(key))
             continue
-        assert gatherer is not None  # noqa: S101  # a stream comes before its ranges
+        assert worker is not None  # noqa: S101  # a stream comes before its ranges
         answer: tuple[str, Any]
         try:
-            answer = ("gathered", gatherer.of(content, rules))
+            answer = ("gathered", worker.of(content, rules))
         except PianissimoError as error:
             answer = ("error", (type(error).__name__, str(error)))
         except BaseException as error:  # noqa: BLE001  # also a panic of a library

@@ -11,7 +11,7 @@ import queue
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,7 @@ class ProcessWorkers:
         self.count = count
         self._is_told = False
         self._all: list[_Process] = []
+        self._owners: list[_Process] = []
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -63,12 +64,33 @@ class ProcessWorkers:
     def begin(self, plan: GatherPlan, key: Secret | None) -> None:
         """Tell the processes for which stream they gather; they are started where nobody has."""
         if self._is_told:
-            self.close()
+            self._end_gathering()
         self.start()
         self._is_told = True
-        hello = pickle.dumps(("plan", (plan, None if key is None else bytes(key))))
+        hello = _hello(plan, key)
         for each in self._all:
             each.hello = hello
+
+    def spread(self) -> int:
+        """A task for each process."""
+        return self.count
+
+    def own(self, plan: Any, key: Secret) -> None:
+        """Start as many processes that have shards: a task goes to the same one each time, so that it has them."""
+        _end_all(self._owners)
+        self._owners = [_Process() for _ in range(self.count)]
+        for each in self._owners:
+            each.hello = _hello(plan, key)
+
+    def ask(self, tasks: Sequence[Any]) -> list[Any]:
+        """What the shards of each task answer."""
+        none = pickle.dumps(None)
+        if len(tasks) > len(self._owners):
+            raise StateError("workers must have a stream's shards to be asked, got none; give them to Stream.open")
+        with ThreadPoolExecutor(self.count, thread_name_prefix="shards") as pool:
+            # A task each: fewer than there are where few shards have counted anything.
+            asked = [pool.submit(_tried, worker, task, none) for worker, task in zip(self._owners, tasks, strict=False)]
+            return [each.result() for each in asked]
 
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         """What each range adds, in their order."""
@@ -96,14 +118,22 @@ class ProcessWorkers:
         """The numbers of the processes, for whoever looks after them."""
         return [each.number for each in self._all]
 
+    @property
+    def owners(self) -> list[int]:
+        """The numbers of those that have shards."""
+        return [each.number for each in self._owners]
+
     def close(self) -> None:
         """End the processes."""
+        self._end_gathering()
+        _end_all(self._owners)
+
+    def _end_gathering(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-        for each in self._all:
-            each.end()
-        self._all, self._is_told = [], False
+        _end_all(self._all)
+        self._is_told = False
 
     def __repr__(self) -> str:
         return f"ProcessWorkers(count={self.count})"
@@ -120,16 +150,8 @@ class ProcessWorkers:
     def _work(self, some: Range, rules: bytes) -> GatheredRange:
         worker = self._free.get()
         try:
-            for _ in range(ATTEMPTS):
-                try:
-                    return worker.asked(some, rules)
-                except (EOFError, OSError):
-                    # It was killed, or what it read killed it: what a range adds is the same whoever gathers it.
-                    worker.start()
-            raise SourceError(
-                f"a range must be one that can be read, got one on which {ATTEMPTS} processes ended; take away what "
-                "came last, or run with workers = 'inline' to see more"
-            )
+            found: GatheredRange = _tried(worker, some, rules)
+            return found
         finally:
             self._free.put(worker)
 
@@ -166,7 +188,7 @@ class _Process:
         )
         self._rules, self._is_told = None, False
 
-    def asked(self, some: Range, rules: bytes) -> GatheredRange:
+    def asked(self, some: Any, rules: bytes) -> Any:
         self.know(rules)
         assert self._child is not None  # noqa: S101
         if not self._is_told:
@@ -175,8 +197,7 @@ class _Process:
         send(self._child.stdin, pickle.dumps(("range", some)))
         kind, content = pickle.loads(receive(self._child.stdout))  # noqa: S301  # of our own child
         if kind == "gathered":
-            found: GatheredRange = content
-            return found
+            return content
         raise error_of(*content)
 
     def know(self, rules: bytes) -> None:
@@ -195,6 +216,30 @@ class _Process:
                 pipe.close()
         child.kill()
         child.wait()
+
+
+def _tried(worker: _Process, some: Any, rules: bytes) -> Any:
+    for _ in range(ATTEMPTS):
+        try:
+            return worker.asked(some, rules)
+        except (EOFError, OSError):
+            # It was killed, or what it read killed it: what comes of a range, or of shards, is the same whoever works.
+            worker.start()
+    raise SourceError(
+        f"a range, or a shard, must be one that can be read, got one on which {ATTEMPTS} processes ended; take away "
+        "what came last, or run with workers = 'inline' to see more"
+    )
+
+
+def _hello(plan: Any, key: Secret | None) -> bytes:
+    """By which plan a process works, and the key it may be handed."""
+    return pickle.dumps(("plan", (plan, None if key is None else bytes(key))))
+
+
+def _end_all(processes: list[_Process]) -> None:
+    for each in processes:
+        each.end()
+    processes.clear()
 
 
 def error_of(kind: str, text: str) -> PianissimoError:

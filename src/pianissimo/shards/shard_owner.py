@@ -1,0 +1,196 @@
+"""Who has shards for a while: loads what they are made of, answers for them, and remembers their states as a cache.
+
+A state is remembered under a name that follows from all that led to it. Who is asked for another, because it was
+started anew or another had the shard meanwhile, loads the stored state, adds what ticks since have added and answers
+what was asked since once more. Every blob is held against the digest that the seal covers before anything is drawn.
+The keys that an owner derives are those of the shards it is asked about, and of no others.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo import codec
+from pianissimo.errors import DamageError, StateError
+from pianissimo.mechanism import kept_by
+from pianissimo.noise import Noise, Secret
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.running import ONE_SERIES, evaluate, running_noise
+from pianissimo.noise.sealed_noise import SealedNoise
+from pianissimo.shards.shard_task import AskedTick, ShardPlan, ShardTask, state_name
+from pianissimo.storage import purpose_keys
+from pianissimo.storage.blobs import BlobFolder, BlobName
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.live import LiveCore
+
+DELTA, STATE = "shard delta", "shard state"
+"""What blobs hold: what a tick adds to a shard, and all that it is after one."""
+
+
+_KEPT = 2
+"""So many times as many states as a task has shards are remembered at most."""
+
+
+class ShardOwner:
+    """Shards of one life of a stream."""
+
+    def __init__(self, told: ShardPlan, keys: purpose_keys.Keys, make_noise: Callable[[Secret], Noise]) -> None:
+        self._told, self._keys, self._make_noise = told, keys, make_noise
+        self._plan = StreamPlan.from_plain(told.chosen)
+        self.blobs = BlobFolder(told.place, told.incarnation)
+        self._shard_keys: dict[int, purpose_keys.Keys] = {}
+        self._states: dict[int, tuple[bytes, LiveCore]] = {}
+        """By shard the name of a state, and itself."""
+
+        self._macs: dict[int, bytes] = {}
+        self.loads = 0
+        """How many states were made from blobs, because they were not at hand."""
+
+    def of(self, task: ShardTask, rules: Any = None) -> list[tuple[int, Any]]:  # noqa: ARG002
+        """Of each shard of a task its answers by part, or the digest and the size of the state that was stored."""
+        self._macs = {tick: mac for asked in task.ticks for tick, mac in asked.macs.items()}
+        found = self._stored if task.stores else self._answered
+        told = [(shard, found(task, shard)) for shard in task.shards]
+        while len(self._states) > _KEPT * len(task.shards):
+            # Of shards that others have by now: those that were asked for longest ago.
+            del self._states[next(iter(self._states))]
+        return told
+
+    def closed(self, kind: str, tick: int, shard: int, content: bytes) -> tuple[BlobName, bytes]:
+        """A content as a blob of its place: its name, and what is stored."""
+        keys = self._keys_of(shard)
+        name = BlobName(tick, shard, keys.digest(kind, content))
+        return name, keys.closed(content, kind, self._told.incarnation, *name)
+
+    def opened(self, kind: str, name: BlobName) -> bytes:
+        """The content of a blob, if it is the one that its name says."""
+        keys = self._keys_of(name.shard)
+        content = keys.opened(self.blobs.get(name), kind, self._told.incarnation, *name)
+        if keys.digest(kind, content) != name.digest:
+            raise DamageError(f"a {kind} of tick {name.tick} must be what was sealed, got another; restore a backup")
+        return content
+
+    def _answered(self, task: ShardTask, shard: int) -> Any:
+        core, name, answers = self._at(task, shard)
+        self._states[shard] = name, core
+        return answers
+
+    def _stored(self, task: ShardTask, shard: int) -> Any:
+        core, _, _ = self._at(task, shard)
+        last = task.ticks[-1].tick
+        for part in sharded_parts(core).values():
+            part.run.stand_after(last // part.every)
+        content = codec.pack(STATE, 1, [part.run.dump() for part in sharded_parts(core).values()])
+        name, blob = self.closed(STATE, last, shard, content)
+        self.blobs.put(last, {name: blob})
+        self._states[shard] = state_name(last, name.digest), core
+        return name.digest, len(content)
+
+    def _at(self, task: ShardTask, shard: int) -> tuple[LiveCore, bytes, dict[int, Any]]:
+        """A shard as it is asked for, with the name of its state and what it answered last."""
+        steps, blobs = list(task.steps(shard)), task.shards[shard]
+        names = [state_name(task.base, blobs.state), *(name for name, _, _ in steps)]
+        # Taken away until all is done: a step that was interrupted is never taken for a finished one.
+        known, core = self._states.pop(shard, (b"", None))
+        # The last answer is wanted, so that its step is taken in any case.
+        usable = names if task.stores else names[:-1]
+        if core is None or known not in usable:
+            core, known = self._begun(task, shard), names[0]
+            self.loads += 1
+        answers: dict[int, Any] = {}
+        for _, asked, questions in steps[names.index(known) :]:
+            if questions is None:
+                self._begin_tick(core, shard, asked, blobs.deltas.get(asked.tick))
+            else:
+                parts, asked_of = sharded_parts(core), codec.unpack("questions", 1, questions)
+                answers = {number: parts[number].run.answer(question) for number, question in asked_of.items()}
+        return core, names[-1], answers
+
+    def _begun(self, task: ShardTask, shard: int) -> LiveCore:
+        """A shard as it was stored last, or before its first event."""
+        first = self._told.after
+        root = self._make_noise(self._keys_of(shard).noise)
+        root = root.at("pianissimo/noise/v1", self._told.incarnation, self._told.config_digest)
+        core = LiveCore(
+            self._plan,
+            lambda every: SealedNoise(lambda _: root, self._mac_of, first=first, stride=every),
+            after=first,
+        )
+        state = task.shards[shard].state
+        if state is not None:
+            content = codec.unpack(STATE, 1, self.opened(STATE, BlobName(task.base, shard, state)))
+            for part, own in zip(sharded_parts(core).values(), content, strict=True):
+                part.run.load(own, [])
+        return core
+
+    def _begin_tick(self, core: LiveCore, shard: int, asked: AskedTick, delta: bytes | None) -> None:
+        parts = sharded_parts(core)
+        for part in parts.values():
+            part.run.stand_after((asked.tick - 1) // part.every)
+        if delta is None:
+            return
+        content = codec.unpack(DELTA, 1, self.opened(DELTA, BlobName(asked.tick, shard, delta)))
+        for part, own in zip(parts.values(), content, strict=True):
+            part.add(own)
+
+    def _keys_of(self, shard: int) -> purpose_keys.Keys:
+        if shard not in self._shard_keys:
+            self._shard_keys[shard] = self._keys.shard(shard)
+        return self._shard_keys[shard]
+
+    def _mac_of(self, tick: int) -> bytes:
+        if tick not in self._macs:
+            raise StateError(f"the seal of tick {tick} must be told to who draws noise bound to it, got others")
+        return self._macs[tick]
+
+    def __repr__(self) -> str:
+        return "ShardOwner(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an owner of shards is not pickled: it has keys and states; make it anew from its plan")
+
+
+def sharded_parts(core: LiveCore) -> dict[int, Any]:
+    """The parts of a stream whose state shards have, by their numbers."""
+    return {number: part for number, part in enumerate(core.parts) if kept_by(part.run.mechanism) == "shards"}
+
+
+class _Listening(Noise):
+    """Noise that is nothing, and notes which seals it would be bound to."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        self.asked: set[int] = set()
+
+    def at(self, *path: PathPart) -> "_Listening":  # noqa: ARG002
+        return self
+
+    def sealed(self, tick: int) -> Noise:
+        """The same noise."""
+        self.asked.add(tick)
+        return self
+
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:  # noqa: ARG002
+        out[:] = 0
+
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        return np.zeros((len(keys), 2), dtype=np.uint64)
+
+    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:  # noqa: ARG002
+        return np.zeros((len(lengths), 2), dtype=np.uint64)
+
+
+def seals_of(plan: NoisePlan, tick: int) -> set[int]:
+    """The ticks whose seals the noise of a release is bound to, drawn from nothing or from the release before."""
+    listening = _Listening()
+    running = running_noise(plan)
+    for place in range(max(1, tick - 1), tick + 1):
+        running.at(listening, place, 1, lambda *_: ONE_SERIES)
+    running_noise(plan).at(listening, tick, 1, lambda *_: ONE_SERIES)
+    evaluate(plan, listening, tick, ONE_SERIES)
+    return listening.asked

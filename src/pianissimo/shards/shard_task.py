@@ -1,0 +1,135 @@
+"""What whoever has shards is told: which blobs make up each shard, what was asked of it since, and what is asked now.
+
+All of it can be pickled and none of it is a secret key. The digests are keyed, the questions public.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pianissimo import codec
+from pianissimo.errors import SecretError
+from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.storage.purpose_keys import Keys
+
+if TYPE_CHECKING:
+    from pianissimo.shards.shard_owner import ShardOwner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """Of which stream, and of which life of it, there are shards: public."""
+
+    chosen: Any = field(repr=False)
+    """The plan, as it is stored."""
+
+    after: int
+    """After which tick of the stream the life begins."""
+
+    incarnation: bytes
+    config_digest: bytes
+    check: bytes
+    """What tells the right shards key."""
+
+    folder: str
+    """Where blobs are."""
+
+    def worker(self, key: Secret | None, make_noise: Callable[[Secret], Noise] = KeyedNoise) -> "ShardOwner":
+        """One who has shards by this plan, with the shards key."""
+        from pianissimo.shards.shard_owner import ShardOwner
+
+        if key is None:
+            raise SecretError(
+                "who has shards must have the shards key, got none; give it by reference: `pianissimo shards-key` "
+                "writes it"
+            )
+        keys = Keys(key)
+        if not hmac.compare_digest(shards_check(keys, self.incarnation), self.check):
+            raise SecretError(
+                "the shards key must be the one of this stream, got another; write it again with "
+                "`pianissimo shards-key`"
+            )
+        return ShardOwner(self, keys, make_noise)
+
+    @property
+    def place(self) -> Path:
+        """Where blobs are."""
+        return Path(self.folder)
+
+
+def shards_check(keys: Keys, incarnation: bytes) -> bytes:
+    """What tells the right shards key from a wrong one, and nothing else."""
+    return keys.mac("shards check", incarnation)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AskedTick:
+    """A tick since the shards' states were stored: what was asked of all of them."""
+
+    tick: int
+    """Of this life, from 1."""
+
+    macs: dict[int, bytes]
+    """The digests of the seals that noise of this tick may be bound to, by the stream's ticks."""
+
+    rounds: tuple[bytes, ...] = ()
+    """The questions, round after round: of each the packed questions by part."""
+
+    def asking(self, questions: dict[int, Any]) -> "AskedTick":
+        """One round more."""
+        return AskedTick(self.tick, self.macs, (*self.rounds, codec.pack("questions", 1, questions)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ShardBlobs:
+    """What one shard is made of: its stored state, if it has one, and what ticks since have added, by tick."""
+
+    state: bytes | None = None
+    deltas: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ShardTask:
+    """Some shards, and what is asked of them: the last round of the last tick or, with `stores`, their states."""
+
+    base: int
+    """After which tick of this life the shards' states were stored."""
+
+    ticks: tuple[AskedTick, ...]
+    shards: dict[int, ShardBlobs]
+    stores: bool = False
+
+    def __repr__(self) -> str:
+        return f"ShardTask(shards={len(self.shards)}, ticks={len(self.ticks)})"
+
+    def steps(self, shard: int) -> Iterator[tuple[bytes, AskedTick, bytes | None]]:
+        """What leads to the state that is asked for: ticks that begin (None) and rounds that are answered.
+
+        Each with the name of the state after it, which follows from all before. A shard without a stored state begins
+        with the first tick that adds to it: before that it is not asked.
+        """
+        blobs = self.shards[shard]
+        name = state_name(self.base, blobs.state)
+        begun = blobs.state is not None
+        for asked in self.ticks:
+            begun = begun or asked.tick in blobs.deltas
+            if not begun:
+                continue
+            name = _next_name(name, asked.tick, blobs.deltas.get(asked.tick, b""))
+            yield name, asked, None
+            for questions in asked.rounds:
+                name = _next_name(name, asked.tick, questions)
+                yield name, asked, questions
+
+
+def state_name(base: int, state: bytes | None) -> bytes:
+    """The name of a state that is stored, or of none."""
+    return _next_name(b"", base, state or b"")
+
+
+def _next_name(before: bytes, tick: int, added: bytes) -> bytes:
+    head = tick.to_bytes(8, "big") + before
+    return hashlib.blake2b(head + added, digest_size=32, person=b"pianissimo-shard").digest()

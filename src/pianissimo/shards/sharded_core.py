@@ -1,0 +1,200 @@
+"""The runs of a stream whose labels or users are in shards: the driver gathers, seals, asks and speaks for all.
+
+What a tick adds is cut by shard and stored as blobs before it is sealed; the seal covers the list of shards that have
+something, each with the keyed digest of its blob. So every shard can be held against the seal by itself. A release is a
+conversation: all queries ask their first questions together, then those that have another one.
+
+Why this is as private as one process: docs/privacy.md, 'Shards'.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from pianissimo import codec
+from pianissimo.errors import StateError
+from pianissimo.mechanism import Conversation
+from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.shards.shard_owner import DELTA, STATE, ShardOwner, seals_of, sharded_parts
+from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask
+from pianissimo.storage.blobs import BlobName
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.live import LiveCore, NoiseFor, together
+from pianissimo.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Holding:
+    """What a driver of shards has: the plan and the key of its shards, the seals, and who works."""
+
+    told: ShardPlan
+    key: Secret
+    macs: Callable[[int], bytes]
+    """The digest of the seal of a tick of the stream."""
+
+    workers: Workers | None = None
+    """Who has the shards; None where the driver has them itself."""
+
+    make_noise: Callable[[Secret], Noise] = KeyedNoise
+
+
+class ShardedCore(LiveCore):
+    """The runs of a plan, with the states of some of them in shards."""
+
+    def __init__(self, plan: StreamPlan, noise_for: NoiseFor, holding: Holding) -> None:
+        super().__init__(plan, noise_for, after=holding.told.after)
+        self._holding = holding
+        self._owner: ShardOwner = holding.told.worker(holding.key, holding.make_noise)
+        self._sharded = sharded_parts(self)
+        self._shards: dict[int, ShardBlobs] = {}
+        """Of what each shard is made that has ever counted anything."""
+
+        self._base = 0
+        """After which tick of this life the shards' states were stored."""
+        self._ticks: list[AskedTick] = []
+        self._place = 0
+        if holding.workers is not None:
+            holding.workers.own(holding.told, holding.key)
+
+    def combine(self, gathered: Sequence[Sequence[codec.Plain]]) -> list[codec.Plain]:
+        """For each part what all batches of the open tick add, but for those in shards; and the shards' blobs."""
+        whole = super().combine(gathered)
+        cut: dict[int, list[codec.Plain]] = {}
+        for place, (number, part) in enumerate(self._sharded.items()):
+            own, whole[number] = whole[number], None
+            pieces = {} if own is None else part.run.mechanism.split(own, self.plan.shards)
+            for shard, piece in pieces.items():
+                cut.setdefault(shard, [None] * len(self._sharded))[place] = piece
+        tick, sizes, blobs = self._place + 1, {}, {}
+        for shard in sorted(cut):
+            content = codec.pack(DELTA, 1, cut[shard])
+            name, blob = self._owner.closed(DELTA, tick, shard, content)
+            blobs[name], sizes[name] = blob, len(content)
+        # Durable before the seal: what is sealed is there. What is never sealed is found by nobody, and removed later.
+        self._owner.blobs.put(tick, blobs)
+        return [*whole, [[name.shard, name.digest, size] for name, size in sizes.items()]]
+
+    @property
+    def gathers_ahead(self) -> bool:
+        """Blobs are of the tick that is next to be counted: ticks are not held."""
+        return False
+
+    def check_gathered(self, gathered: Sequence[Sequence[codec.Plain]]) -> None:
+        if any(len(batch) != len(self.parts) + 1 for batch in gathered):
+            raise StateError("a stored tick must be of these queries and shards, got others")
+
+    def stored_beside(self, content: codec.Plain) -> int:
+        shards = content["shards"] if isinstance(content, dict) else content[-1][-1]
+        return sum(size for _, _, size in shards)
+
+    def add(self, gathered: Sequence[Sequence[codec.Plain]]) -> None:
+        """Count what was gathered: here, and in shards, whose blobs are looked at when something is asked of them."""
+        ((*own, shards),) = gathered
+        super().add([own])
+        tick = self._place + 1
+        for shard, digest, _ in shards:
+            blobs = self._shards.get(shard, ShardBlobs())
+            self._shards[shard] = replace(blobs, deltas={**blobs.deltas, tick: digest})
+        self._ticks.append(AskedTick(tick, {seal: self._holding.macs(seal) for seal in self._seals(tick)}))
+
+    def _seals(self, tick: int) -> set[int]:
+        """Of which ticks of the stream the seals are that noise in shards may be bound to at a tick of this life."""
+        return {
+            self.after + part.every * seal
+            for part in self._sharded.values()
+            if part.is_due(tick)
+            for plan in part.run.mechanism.shard_plans
+            for seal in seals_of(plan, tick // part.every)
+        }
+
+    def release(self, place: int) -> dict[str, pl.DataFrame]:
+        """Close a tick: what is published at it."""
+        found: dict[int, dict[str, pl.DataFrame]] = {}
+        talks: dict[int, Conversation[dict[str, pl.DataFrame]]] = {}
+        answers: dict[int, list[Any]] = {}
+        for number, part in enumerate(self.parts):
+            if number in self._sharded and part.is_due(place):
+                talks[number] = part.converse(place)
+            elif number not in self._sharded:
+                found[number] = part.tables(place)
+        while talks:
+            questions = {}
+            for number, talk in list(talks.items()):
+                try:
+                    questions[number] = talk.send(answers[number]) if number in answers else next(talk)
+                except StopIteration as end:
+                    found[number] = end.value
+                    del talks[number]
+            if questions:
+                answers = self._asked(questions)
+        self._place = place
+        return together(found[number] for number in sorted(found))
+
+    def _asked(self, questions: dict[int, Any]) -> dict[int, list[Any]]:
+        """The answers of all shards to one question for each part."""
+        self._ticks[-1] = self._ticks[-1].asking(questions)
+        told = self._told(stores=False)
+        return {number: [answers[number] for _, answers in told] for number in questions}
+
+    def _told(self, *, stores: bool) -> list[tuple[int, Any]]:
+        """What all shards that have ever counted anything say, in the order of their numbers."""
+        task = ShardTask(self._base, tuple(self._ticks), self._shards, stores)
+        workers = self._holding.workers
+        if workers is None:
+            found = self._owner.of(task)
+        else:
+            count = max(1, min(workers.spread(), len(self._shards)))
+            cut: list[dict[int, ShardBlobs]] = [{} for _ in range(count)]
+            for shard, blobs in self._shards.items():
+                cut[shard % count][shard] = blobs
+            tasks = [replace(task, shards=some) for some in cut if some]
+            found = [each for answered in workers.ask(tasks) for each in answered]
+        return sorted(found, key=lambda each: each[0])
+
+    def dump(self) -> codec.Plain:
+        """All that is known here between two ticks, and of each shard the digest of its state, which it stores."""
+        stored = self._told(stores=True)
+        # What lies before the states that were stored last is needed by nobody: those are in the store by now.
+        for tick in self._owner.blobs.ticks():
+            if tick < self._base:
+                self._owner.blobs.remove(tick)
+        self._take_base(self._place, [[shard, digest, size] for shard, (digest, size) in stored])
+        return {"own": super().dump(), "tick": self._base, "shards": self._sizes}
+
+    def load(self, states: codec.Plain, logs: Sequence[Sequence[codec.Plain]]) -> None:
+        """Take over what `dump` gave; shards load their states when something is asked of them."""
+        try:
+            own, tick, shards = states["own"], states["tick"], states["shards"]
+        except (TypeError, KeyError):
+            raise StateError("a stored state must have the content of this version, got other content") from None
+        super().load(own, logs)
+        self._place = tick
+        self._take_base(tick, shards)
+
+    def _take_base(self, tick: int, shards: list[list[Any]]) -> None:
+        self._base = tick
+        self._sizes = shards
+        self._shards = {shard: ShardBlobs(state=digest) for shard, digest, _ in shards}
+        self._ticks = []
+
+    def collect(self) -> None:
+        """At a start: remove blobs that belong to no sealed tick, and those of ticks before the stored state."""
+        named = {tick: set[BlobName]() for tick in self._owner.blobs.ticks()}
+        for shard, blobs in self._shards.items():
+            for tick, digest in [(self._base, blobs.state), *blobs.deltas.items()]:
+                if digest is not None:
+                    named.setdefault(tick, set()).add(BlobName(tick, shard, digest))
+        for tick, names in named.items():
+            self._owner.blobs.remove(tick, frozenset(names))
+
+    def check_blobs(self) -> None:
+        """Hold the blobs of the stored states and of all ticks since against their digests."""
+        for shard, blobs in self._shards.items():
+            for kind, tick, digest in [
+                (STATE, self._base, blobs.state),
+                *((DELTA, tick, digest) for tick, digest in blobs.deltas.items()),
+            ]:
+                if digest is not None:
+                    self._owner.opened(kind, BlobName(tick, shard, digest))

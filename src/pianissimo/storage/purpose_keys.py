@@ -1,0 +1,85 @@
+"""The keys of one secret, one for each purpose.
+
+HKDF (RFC 5869, SHA-256) turns a secret into keys for digests, for noise and for what is stored. Data at rest are under
+AES-256-GCM with a random nonce, and what belongs to a record is authenticated with it, so that no ciphertext fits
+anywhere else.
+"""
+
+import hashlib
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from pianissimo.errors import DamageError
+from pianissimo.noise import Secret
+from pianissimo.noise.keyed import PathPart, encode_path
+
+_NONCE_BYTES = 12
+_SALT = b"pianissimo/keys/v1"
+
+
+class Keys:
+    """The keys of one secret."""
+
+    __slots__ = ("_at_rest", "_seal", "_secret", "noise", "user")
+
+    def __init__(self, secret: Secret) -> None:
+        self._secret = secret
+        self.noise = Secret(_derived(bytes(secret), "noise"))
+        self.user = Secret(_derived(bytes(secret), "user"))
+        """The names key: what users and values are named with, and no noise is made of."""
+
+        self._seal = _derived(bytes(secret), "seal")
+        self._at_rest = AESGCM(_derived(bytes(secret), "at rest"))
+
+    @property
+    def shards(self) -> Secret:
+        """The shards key: the keys of every shard follow from it, and nothing else does."""
+        return Secret(_derived(bytes(self._secret), "shards"))
+
+    def shard(self, number: int) -> "Keys":
+        """Of the shards key, the keys of one shard: noise, digests, what is stored. They tell nothing of another's."""
+        return Keys(Secret(_derived(bytes(self._secret), f"shard {number}")))
+
+    @property
+    def id(self) -> bytes:
+        """A short public name of the secret."""
+        return _derived(bytes(self._secret), "id")[:8]
+
+    def mac(self, purpose: str, *parts: PathPart) -> bytes:
+        """A keyed digest of an injective encoding."""
+        content = encode_path(purpose, *parts)
+        return hashlib.blake2b(content, digest_size=32, key=self._seal, person=b"pianissimo-seal").digest()
+
+    def digest(self, purpose: str, content: bytes) -> bytes:
+        """A keyed digest of one large content."""
+        head = encode_path(purpose, len(content))
+        state = hashlib.blake2b(head, digest_size=32, key=self._seal, person=b"pianissimo-data")
+        state.update(content)
+        return state.digest()
+
+    def closed(self, content: bytes, *place: PathPart) -> bytes:
+        """The content, encrypted, for one place alone."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._at_rest.encrypt(nonce, content, encode_path(*place))
+
+    def opened(self, content: bytes, *place: PathPart) -> bytes:
+        """What `closed` encrypted for this place."""
+        try:
+            return self._at_rest.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], encode_path(*place))
+        except (InvalidTag, ValueError):
+            name = " ".join(str(part) for part in place if not isinstance(part, bytes))
+            raise DamageError(f"stored {name} must be as it was written, got other bytes; restore a backup") from None
+
+    def __repr__(self) -> str:
+        return "Keys(hidden)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("keys are not pickled; make them anew from the secret where they are needed")
+
+
+def _derived(secret: bytes, purpose: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=_SALT, info=purpose.encode()).derive(secret)
