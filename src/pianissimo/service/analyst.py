@@ -97,9 +97,10 @@ class AskedTable:
             return told
 
     def stored(self, name: str) -> dict[str, Any] | None:
-        """The stored answer of a name."""
+        """The stored answer of a name; one that is being asked is waited for."""
         path = self._answers / f"{name}.json"
-        return self._stored(path, None) if path.exists() else None
+        with self._lock:
+            return self._stored(path, None) if path.exists() else None
 
     @staticmethod
     def _stored(path: Path, digest: str | None) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def operator_app(
 ) -> Gate:
     """What serves those who run a stream: for a listener of its own."""
     library = Library((), tokens=tokens)
-    return gated(library, [OperatorRoutes(library, live, stop, state, metrics).router])
+    routes = OperatorRoutes(library, live, stop, state, metrics)
+    return gated(library, [routes.router], names={"operator": (live.plan.name,)})
 
 
 def gated(

@@ -57,7 +57,7 @@ class Gate:
         embedded_in: Collection[str] = (),
         names: Mapping[Access, Collection[str]] | None = None,
     ) -> None:
-        """`names` are what analysts and writers may ask for: other than viewers, who have the streams."""
+        """`names` are what analysts, writers and operators may ask for: other than viewers, who have the streams."""
         self._app, self.library = app, library
         self._hosts = _LOOPBACK | {each.lower() for each in hosts}
         self._headers = safe_headers(embedded_in)
@@ -111,6 +111,8 @@ class Gate:
         if grant is None and not (self.library.public and role == "viewer"):
             raise GateError(401)
         scope.setdefault("state", {})["grant"] = grant
+        if grant is not None and role == "operator" and not any(map(grant.covers, self._names.get(role, ()))):
+            raise GateError(404)
         if len(parts) < 4 or parts[1:3] != ["v1", "streams"]:
             return None
         name: str = parts[3]

@@ -26,7 +26,8 @@ LONGEST_UNPACKED = 8 << 20
 LONGEST_SEGMENT = 64 << 20
 """Bytes of one file; then another is begun."""
 
-_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
+_SCHEMA, _RECORD_BATCH = 1, 3
+_MOST_COLUMNS = 256
 _BAD = (ValueError, TypeError, RecursionError, OverflowError, EOFError, OSError, zlib.error, msgspec.MsgspecError)
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -83,10 +84,10 @@ def _json_lines(content: bytes) -> bytes:
 
 
 def _arrow(content: bytes) -> bytes:
-    if any(_is_compressed(kind, table) for kind, table in _messages(content)):
-        raise ValueError("compressed: nobody knows how long it is")
+    if not all(_is_plain(kind, table) for kind, table in _messages(content)):
+        raise ValueError("compressed, from a dictionary or nested: nobody knows how long or deep it is")
     frame = pl.read_ipc_stream(io.BytesIO(content))
-    if not 1 <= frame.height <= MOST_EVENTS or frame.width > 256:
+    if not 1 <= frame.height <= MOST_EVENTS or frame.width > _MOST_COLUMNS:
         raise ValueError("too many, or none")
     lengths = frame.select(pl.all().cast(pl.String).str.len_bytes().fill_null(4).cast(pl.Int64))
     if max(lengths.sum_horizontal()) > LONGEST_EVENT or sum(lengths.sum().row(0)) > LONGEST_UNPACKED:
@@ -121,6 +122,18 @@ class _Table:
         """The table that a field points to."""
         place = self.place_of(field)
         return None if place is None else _Table(self._buffer, place + _read("<I", self._buffer, place))
+
+    def tables(self, field: int) -> "list[_Table]":
+        """The tables in a field that has several."""
+        place = self.place_of(field)
+        if place is None:
+            return []
+        first = place + _read("<I", self._buffer, place)
+        many = _read("<I", self._buffer, first)
+        if many > _MOST_COLUMNS:
+            raise ValueError("too many")
+        places = range(first + 4, first + 4 + 4 * many, 4)
+        return [_Table(self._buffer, each + _read("<I", self._buffer, each)) for each in places]
 
     def number(self, field: int, form: str) -> int:
         """The number in a field, or 0."""
@@ -157,7 +170,11 @@ def _messages(content: bytes) -> Iterator[tuple[int, _Table | None]]:
         place += 8 + length + body
 
 
-def _is_compressed(kind: int, header: _Table | None) -> bool:
-    """Whether the buffers of a message are: the fourth field of a batch says so."""
-    batch = header.table(1) if header is not None and kind == _DICTIONARY_BATCH else header
-    return kind in (_RECORD_BATCH, _DICTIONARY_BATCH) and batch is not None and batch.place_of(3) is not None
+def _is_plain(kind: int, header: _Table | None) -> bool:
+    """Whether a message is a schema of plain columns, or a batch of them whose fourth field says of no compression."""
+    if header is None or kind not in (_SCHEMA, _RECORD_BATCH):
+        return False
+    if kind == _RECORD_BATCH:
+        return header.place_of(3) is None
+    columns = header.tables(1)
+    return all(column.place_of(4) is None and not column.tables(5) for column in columns)

@@ -64,7 +64,7 @@ class Library:
         self.bell = Bell()
         self.is_closing = False
         self._pool = ThreadPoolExecutor(_THREADS, "pianissimo-work")
-        self._watching = ThreadPoolExecutor(1, "pianissimo-watch")
+        self._watching = ThreadPoolExecutor(2, "pianissimo-watch")
         self._waiting = 0
 
     async def at_work(self, do: Callable[_Given, _Found], *args: _Given.args, **more: _Given.kwargs) -> _Found:
@@ -80,13 +80,15 @@ class Library:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """While it is open, it is looked after."""
-        task = asyncio.create_task(self._watch())
+        # A store that hangs keeps nobody in whose token is revoked.
+        tasks = [asyncio.create_task(self._watch(look)) for look in (self._look, self._look_at_tokens)]
         try:
             yield
         finally:
             self.close_streams()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._pool.shutdown(cancel_futures=True)
             self._watching.shutdown(cancel_futures=True)
             for shelf in self.shelves.values():
@@ -97,19 +99,22 @@ class Library:
         self.is_closing = True
         self.bell.ring()
 
-    async def _watch(self) -> None:
+    async def _watch(self, look: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(EVERY - time.time() % EVERY)
-            if await loop.run_in_executor(self._watching, self._look):
+            if await loop.run_in_executor(self._watching, look):
                 self.bell.ring()
 
     def _look(self) -> bool:
+        return sum(shelf.look() for shelf in self.shelves.values()) > 0
+
+    def _look_at_tokens(self) -> bool:
         before = self.known
         if self._tokens is not None:
             self.known = self._tokens.look()
         # Who is sent releases as they come is looked at again where the tokens are others.
-        return sum(shelf.look() for shelf in self.shelves.values()) > 0 or self.known is not before
+        return self.known is not before
 
     def lets_in(self, grant: Grant | None) -> bool:
         """Whether what let somebody in holds still; None is for what everybody may see."""

@@ -67,9 +67,13 @@ class OperatorRoutes:
         path = Path(new)
 
         def do() -> int:
-            if path.exists():
-                raise GateError(400, "new must be a file that is not there yet, got one that is")
-            self._live.rotate_secret(read_secret(path, beside=path, create=True))
+            try:
+                if path.exists():
+                    raise GateError(400, "new must be a file that is not there yet, got one that is")
+                secret = read_secret(path, beside=path, create=True)
+            except (OSError, ValueError, PianissimoError):
+                raise GateError(400, "new must be a file that can be made, got another") from None
+            self._live.rotate_secret(secret)
             return self._live.tick_number + 1
 
         return _told({"from_tick": await self._work(do)})

@@ -28,6 +28,7 @@ class PatientProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _since = 0.0
+    _unread = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -48,8 +49,14 @@ class PatientProtocol(H11Protocol):
             super().data_received(data)
 
     def _look_at_clock(self) -> None:
-        """Give up a client that has not finished the head of a request in time."""
-        is_busy = self.cycle is not None and not self.cycle.response_complete
+        """Give up a client that has not finished the head of a request in time, or takes no byte of an answer."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread == self._unread:
+            self._timer = None
+            self.transport.abort()  # closed, it would wait for the reader
+            return
+        self._unread = unread
+        is_busy = unread > 0 or (self.cycle is not None and not self.cycle.response_complete)
         left = HEAD_SECONDS if is_busy else self._since + HEAD_SECONDS - self.loop.time()
         if left <= 0:
             self._timer = None

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pianissimo.errors import PianissimoError
 from pianissimo.service.library import Library
 from pianissimo.service.shelf import Shelf
+from pianissimo.service.tokens import Grant
 
 PULSE = 15.0
 """Seconds after which somebody who waits is sent a sign of life."""
@@ -45,7 +46,7 @@ class PushedReleases(Response):
                 ring = self._library.bell.next_ring()
                 if not self._library.lets_in(grant):
                     break
-                await self._push_new(send)
+                await self._push_new(send, grant)
                 if self._library.is_closing:
                     break
                 await asyncio.wait({gone, ring}, timeout=PULSE, return_when=asyncio.FIRST_COMPLETED)
@@ -58,10 +59,12 @@ class PushedReleases(Response):
         finally:
             gone.cancel()
 
-    async def _push_new(self, send: Any) -> None:
+    async def _push_new(self, send: Any, grant: Grant | None) -> None:
         seen = self._shelf.seen
         for life in seen.lives:
             for tick in range(max(self._after, life.first) + 1, life.visible + 1):
+                if not self._library.lets_in(grant):
+                    return
                 found = self._shelf.at_hand(tick) or await self._library.at_work(self._shelf.release, tick)
                 if found is not None:
                     await self._push(b"id: %d\nevent: release\ndata: %b\n\n" % (tick, found.payload), send)

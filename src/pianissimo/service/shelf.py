@@ -27,10 +27,9 @@ from pianissimo.queries.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
 from pianissimo.stream.calendar import iso
-from pianissimo.stream.plan_table import about_told, hidden_unit
+from pianissimo.stream.plan_table import about_told, hidden_unit, never_below_zero
 from pianissimo.stream.release import (
     PublishedWindows,
-    bare,
     differences_of,
     release_of,
     row_by_row,
@@ -41,8 +40,11 @@ from pianissimo.stream.release import (
 MEMORY = 128 << 20
 """Bytes of releases that are kept at hand; older ones are read from the store when they are asked for."""
 
-MOST_WINDOWS = 4096
-"""Answers for windows that are kept: they never change."""
+MOST_WINDOWS = 1024
+"""Windows that are kept, as JSON, within half of that memory: they never change."""
+
+_DECODED = 8
+"""Releases that are kept as tables."""
 
 _WATCHED = ("alarm", "trending")
 
@@ -150,6 +152,7 @@ class SeenStream:
             "per": query.per,
             "labels": "String" in self.columns[told["name"]].values() if told["name"] in self.columns else None,
             "watched": query.watched,
+            "never_below_zero": never_below_zero(told),
             "about": about_told(told) or told["error_about"],
             "words": told["words"],
             "threshold": threshold if isinstance(threshold, int | None) else threshold["least"],
@@ -167,6 +170,31 @@ class SeenStream:
         return as_json(self.newest.config["plan"])
 
 
+@dataclass(frozen=True, slots=True)
+class ToldWindow:
+    """What some ticks added, as its readers are told."""
+
+    told: Mapping[str, Any]
+    """From when to when."""
+
+    tables: Mapping[str, bytes]
+    """Of each query as JSON: a tenth of what its rows take as objects."""
+
+    without: Mapping[str, str]
+    """Why some queries are not there."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tables."""
+        return sum(map(len, self.tables.values()))
+
+    def body(self, query: str | None) -> bytes:
+        """The same as JSON, of all queries or of one."""
+        named = self.tables if query is None else {name: self.tables[name] for name in self.tables if name == query}
+        tables = b",".join(b"%b:%b" % (as_json(name), rows) for name, rows in named.items())
+        return b'%b,"releases":{%b}}' % (as_json(self.told)[:-1], tables)
+
+
 class Shelf:
     """The visible releases of one stream."""
 
@@ -180,7 +208,9 @@ class Shelf:
         self._kept: OrderedDict[int, StoredRelease] = OrderedDict()
         self._bytes = 0
         self._caps: dict[int, Mapping[str, float | None]] = {}
-        self._windows: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
+        self._windows: OrderedDict[tuple[int, int], ToldWindow] = OrderedDict()
+        self._window_bytes = 0
+        self._tables: OrderedDict[int, StreamRelease] = OrderedDict()
         self.seen: SeenStream
         if not self._place.exists():
             raise StoreError(f"there must be a stream at {self._shown}, got none")
@@ -274,8 +304,8 @@ class Shelf:
                 if found is not None:
                     yield found
 
-    def window(self, begin: int, end: int) -> dict[str, Any] | None:
-        """What ticks begin + 1 .. end of one life added, as plain data; None where they are not all visible.
+    def window(self, begin: int, end: int) -> "ToldWindow | None":
+        """What ticks begin + 1 .. end of one life added; None where they are not all visible.
 
         None, too, where retention removed a release that tells it.
         """
@@ -292,31 +322,44 @@ class Shelf:
             if any(self.release(tick) is None for tick in ends):
                 return None  # retention has taken it
             known = self._window(life, begin, end)
-            self._windows[begin, end] = known
-            while len(self._windows) > MOST_WINDOWS:
-                self._windows.popitem(last=False)
+            self._keep_window((begin, end), known)
         return known
 
-    def _window(self, life: SeenLife, begin: int, end: int) -> dict[str, Any]:
+    def _keep_window(self, ends: tuple[int, int], window: "ToldWindow") -> None:
+        with self._lock:
+            if ends not in self._windows:
+                self._windows[ends] = window
+                self._window_bytes += window.size
+            while len(self._windows) > MOST_WINDOWS or self._window_bytes > self._memory // 2:
+                self._window_bytes -= self._windows.popitem(last=False)[1].size
+
+    def _window(self, life: SeenLife, begin: int, end: int) -> "ToldWindow":
         plan = life.plan
         span = {name: iso(moment) for name, moment in plan.span(begin + 1, end).items()}
         told: dict[str, Any] = {"from": begin, "to": end, **span}
         try:
             windows = PublishedWindows(plan, end - begin)
         except ParameterError:
-            return told | {"releases": {}, "without": windowless(plan, end - begin)}
+            return ToldWindow(told, {}, windowless(plan, end - begin))
         first, last = (None if tick == life.first else self._decoded(tick) for tick in (begin, end))
         assert last is not None  # noqa: S101
         places = (begin - life.first, end - life.first)
         found = windows.between(places, (first, last), self._differences(life, end))
-        tables = {name: bare(table).to_dicts() for name, table in found.tables.items()}
-        return told | {"releases": tables, "without": dict(windows.without)}
+        tables = {name: as_json(table.to_dicts()) for name, table in found.bare_tables.items()}
+        return ToldWindow(told, tables, windows.without)
 
     def _decoded(self, tick: int) -> StreamRelease:
+        known = self._tables.get(tick)
+        if known is not None:
+            return known
         found = self.release(tick)
         if found is None:
             raise StoreError(f"tick {tick} must be stored where it is visible, got none; run verify")
-        return release_of(found.payload)
+        # Windows that follow each other share an end.
+        self._tables[tick] = decoded = release_of(found.payload)
+        while len(self._tables) > _DECODED:
+            self._tables.popitem(last=False)
+        return decoded
 
     def _differences(self, life: SeenLife, end: int) -> Mapping[str, Any]:
         plan = life.plan

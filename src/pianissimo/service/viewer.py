@@ -39,6 +39,9 @@ _TYPES = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.stream",
 }
+_FORMULA = r"^[=+\-@\t\r]"
+"""How a label begins that a spreadsheet would take for a formula."""
+
 _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 StreamName = Annotated[str, Path(pattern=_NAME, description="The name of the stream.")]
 QueryName = Annotated[str | None, Query(pattern=_NAME, description="One query alone.")]
@@ -70,6 +73,7 @@ class QueryTold(BaseModel):
     per: int | None
     labels: bool | None
     watched: bool
+    never_below_zero: bool
     about: str
     words: list[str]
     threshold: int | None
@@ -155,11 +159,12 @@ class WindowTold(BaseModel):
 
 
 class WindowList(BaseModel):
-    """One window, or several of the same length one after the other."""
+    """One window, or several of one length in a row; `next` tells after which tick the next page begins."""
 
     stream: str
     coverage: float
     without: dict[str, str]
+    next: int | None
     windows: list[WindowTold]
 
 
@@ -384,7 +389,7 @@ def _query_page(shelf: Shelf, begin: int, end: int, query: str, format: str) -> 
         rows = json.dumps(told)[:-1] + f', "next": {json.dumps(following)}, "columns": {json.dumps(columns)}, "rows": '
         return rows.encode() + as_json(whole.to_dicts()) + b"}", following
     if format == "csv":
-        return whole.write_csv().encode(), following
+        return whole.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv().encode(), following
     output = io.BytesIO()
     if format == "parquet":
         whole.write_parquet(output)
@@ -395,15 +400,17 @@ def _query_page(shelf: Shelf, begin: int, end: int, query: str, format: str) -> 
 
 def _windows(shelf: Shelf, starts: range, query: str | None) -> bytes | None:
     """The windows that begin after some ticks, each as long as they are apart."""
-    found, without = [], dict[str, str]()
+    found, without, size, following = list[bytes](), dict[str, str](), 0, None
     for begin in starts:
         window = shelf.window(begin, begin + starts.step)
         if window is None:
             return None
-        without |= window["without"]
-        told = {name: each for name, each in window.items() if name != "without"}
-        if query is not None:
-            told["releases"] = {name: rows for name, rows in told["releases"].items() if name == query}
-        found.append(told)
-    coverage = shelf.seen.told["coverage"]
-    return as_json({"stream": shelf.name, "coverage": coverage, "without": without, "windows": found})
+        body = window.body(query)
+        if found and size + len(body) > MOST_BYTES:
+            following = begin
+            break
+        found.append(body)
+        size += len(body)
+        without |= window.without
+    told = {"stream": shelf.name, "coverage": shelf.seen.told["coverage"], "without": without, "next": following}
+    return as_json(told)[:-1] + b',"windows":[' + b",".join(found) + b"]}"

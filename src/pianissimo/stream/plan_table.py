@@ -43,6 +43,9 @@ _IF_SO_MANY = re.compile(", if it is one of [0-9,]+ events")
 """Of means: for how many events a plan tells the error. The bars of a release are those of its own."""
 
 _CUT_TO = re.compile(r"of values cut to (?P<low>\S+) \.\. (?P<high>\S*\d)")
+_OF_ANY_SIGN = ("mean", "quantiles")
+"""Kinds of queries whose answer near zero is an answer like any other."""
+
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
@@ -115,6 +118,15 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     if cap is not None:
         about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
     return f"{about}; values are rounded, {rounding}" if rounding else about
+
+
+def never_below_zero(query: Mapping[str, Any]) -> bool:
+    """Whether what a query of a plan answers cannot be below zero: counts, and sums of values without a sign.
+
+    >>> never_below_zero({"kind": "count"}), never_below_zero({"kind": "sum", "range": [-5, 5]})
+    (True, False)
+    """
+    return query["kind"] not in _OF_ANY_SIGN and query.get("range", (0,))[0] >= 0
 
 
 def _cap_words(cap: dict[str, Any]) -> str:

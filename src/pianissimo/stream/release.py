@@ -399,12 +399,13 @@ class PublishedWindows:
             name, every = each.query.name, each.query.every
             if name in self.without or name not in release:
                 continue
-            tables[name] = each.query.unnamed(bare(release[name]).drop("tidy", strict=False))
+            table = release.bare_tables[name]
+            tables[name] = each.query.unnamed(table.drop("tidy") if "tidy" in table.columns else table)
             if "key" in tables[name].columns:
                 # The row of labels that are not shown is of the totals: of windows it would tell nothing.
                 tables[name] = tables[name].filter(pl.col("key").is_not_null())
             if first is not None:
-                before, now, coverage = each.query.unnamed(first[name]), tables[name], release.coverage
+                before, now, coverage = each.query.unnamed(first.bare_tables[name]), tables[name], release.coverage
                 if name in differences:
                     tables[name] = differences[name].table(before, now, (begin, place), coverage)
                 else:
