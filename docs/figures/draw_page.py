@@ -26,6 +26,7 @@ def main(picture: Path) -> None:
         browser = play.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS)
         page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light")
         page.goto(f"{demo.address}#/pharmacy?window=6&ticks=168&label.drugs=oseltamivir")
+        page.wait_for_function(f"() => document.querySelector('.status strong')?.textContent.startsWith('{_SHOWN} of')")
         page.wait_for_selector(".picked .chart .band, .picked .chart .dot")
         page.wait_for_selector(".link-state.live")
         page.screenshot(path=picture)

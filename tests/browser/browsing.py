@@ -209,6 +209,18 @@ def readers() -> pp.Stream:
     )
 
 
+def quiet() -> pp.Stream:
+    """Busy for a day and empty since; and something that never comes."""
+    queries = [
+        pp.Count("visits"),
+        pp.Histogram("wards", key="ward", domain=["Skin", "Eyes", "Burns"]),
+        pp.Count("falls", where="ward = 'Burns'"),
+    ]
+    return pp.Stream(
+        "quiet", budget=pp.Budget(epsilon=2, delta=1e-9), horizon=100, tick="1h", origin=ORIGIN, queries=queries
+    )
+
+
 STRANGE = ("<b>not bold</b>", "=1+1", 'with "quotes", and commas', "日本語のラベル", "long " * 30 + "name")
 """Labels that a page may stumble over."""
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from tests.browser.browsing import Service, labelled, many_labels, opened_browser, readers, shop, visits
+from tests.browser.browsing import Service, labelled, many_labels, opened_browser, quiet, readers, shop, visits
+
+from pianissimo.durable.durable_stream import open_stream
+from pianissimo.testing import NoNoise
 
 MANY = 10_000
 TICKS = 9
@@ -39,5 +42,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     with many_labels(MANY).open(folder / "many") as live:
         for tick in range(1, 4):
             live.tick(labelled(MANY, tick))
-    with Service([folder / name for name in ("shop", "readers", "many")], "--public") as service:
+    with open_stream(quiet(), folder / "quiet", make_noise=lambda _: NoNoise()) as live:
+        for tick in range(1, 31):
+            live.tick([{"ward": "Eyes" if place % 2 else "Skin"} for place in range(100 if tick <= 22 else 0)])
+    with Service([folder / name for name in ("shop", "readers", "many", "quiet")], "--public") as service:
         yield Published(service.address, folder)

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import STRANGE, Watched, watching
 from tests.browser.conftest import MANY, TICKS, Published
 
+from pianissimo.cli.render import cannot_be_told, cut_at_zero
 from pianissimo.io.inspect import seen_releases
 
 
@@ -81,7 +82,7 @@ def test_every_total_on_the_page_is_that_of_the_store(browser: Browser, publishe
 def test_every_window_on_the_page_is_the_difference_of_two_releases(browser: Browser, published: Published) -> None:
     state = published.state("shop")
     with watching(browser, published.address) as watched:
-        page = watched.show("/#/shop")
+        page = watched.show("/#/shop?window=1")
         watched.settled()
         for query in ("visits", "revenue", "different_pages"):
             assert in_page(shown_table(page, query), []) == in_store(state, query, [], window="1h"), query
@@ -184,3 +185,66 @@ def test_keys_of_two_columns_are_one_label(browser: Browser, published: Publishe
         found = in_page(shown_table(page, "pairs"), ["label", "half"])
         state = published.state("many")
         assert found == [row for row in in_store(state, "pairs", ["label", "half"]) if row[0] == 3]
+
+
+ROWS = [
+    {"estimate": estimate, "low": low, "high": high}
+    for estimate, low, high in [
+        *((-1197, -2500, 106), (-900, -1300, -500), (30, -5, None), (30, 5, None), (1204, 1171, 1257), (0, 0, 0)),
+        *((7, 0, 14), (12, None, 20), (-3, None, None), (None, None, 20), (12000, -1, 24000), (5, 1, 9)),
+    ]
+]
+"""Every shape of an interval of a number that cannot be below zero."""
+
+
+def test_page_and_terminal_say_alike_what_cannot_be_told_from_noise(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        found = watched.show("/").evaluate(
+            """async (rows) => {
+                const { cannotBeTold, cutAtZero } = await import("/numbers.js");
+                return rows.map((row) => [cannotBeTold(row), cannotBeTold(row) ? cutAtZero(row) : null]);
+            }""",
+            ROWS,
+        )
+        assert watched.told == []
+    assert found == [[cannot_be_told(row), cut_at_zero(row) if cannot_be_told(row) else None] for row in ROWS]
+    assert [each[0] for each in found].count(True) == 8
+
+
+def test_a_quiet_hour_opens_on_windows_that_stand_out(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/quiet")
+        watched.settled()
+        for card in ("visits", "wards"):
+            pressed = page.locator(f"[data-card={card}] .switch [aria-pressed=true]").inner_text()
+            assert pressed == "Last 24", card
+            assert "so those of 24 ticks are shown" in words(watched, card)
+        assert page.locator("[data-card=visits] .big").inner_text() == "1,600"
+        # Of something rare not even the total stands out.
+        falls = page.locator("[data-card=falls]")
+        assert falls.locator(".switch [aria-pressed=true]").inner_text() == "So far"
+        assert falls.locator(".big").inner_text().startswith("at most ")
+        assert "so what came so far is shown" in words(watched, "falls")
+
+
+def test_what_cannot_be_told_from_noise_is_neither_large_nor_ranked(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/quiet?window=1")
+        watched.settled()
+        row = in_store(published.state("quiet"), "visits", [], window="1h")[-1]
+        assert row[1:3] == (0, -row[3])
+        card = page.locator("[data-card=visits]")
+        assert card.locator(".big").inner_text() == f"at most {row[3]}"
+        assert card.locator(".interval").inner_text() == "cannot be told from noise"
+        # What was released is a pointer away, in the table and in downloads.
+        raw = f"0 (\N{MINUS SIGN}{row[3]} to {row[3]})"
+        assert card.locator(".big").get_attribute("title") == f"As it was released: {raw}"
+        card.locator("svg.chart").focus()
+        page.keyboard.press("End")
+        assert card.locator(".readout").inner_text().endswith(f"at most {row[3]}; as it was released {raw}")
+        assert number(shown_table(page, "visits")[0]["low"]) == row[2]
+        wards = page.locator("[data-card=wards]")
+        assert "3 labels, none can be told from noise: they have no order." in words(watched, "wards")
+        assert wards.locator(".row .k0").all_inner_texts() == ["", "", ""]
+        assert wards.locator(".row .label").all_inner_texts() == ["Burns", "Eyes", "Skin"]
+        assert wards.locator(".row .amount, .row .point").count() == 0

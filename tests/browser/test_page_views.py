@@ -124,13 +124,13 @@ def test_a_view_is_in_its_address(browser: Browser, published: Published) -> Non
 
 def test_everything_can_be_done_by_keys(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
-        page = watched.show("/#/shop")
+        page = watched.show("/#/shop?window=1")
         watched.settled()
         page.keyboard.press("Tab")
         assert page.evaluate("() => document.activeElement.className") == "skip"
         page.keyboard.press("Enter")
         assert page.evaluate("() => document.activeElement.id") == "main"
-        assert page.url.endswith("#/shop")
+        assert page.url.endswith("#/shop?window=1")
         chart = page.locator("[data-card=visits] svg.chart")
         chart.focus()
         page.keyboard.press("Home")
@@ -197,4 +197,4 @@ def test_a_stream_that_is_not_there_leads_back(browser: Browser, published: Publ
         page = watched.show("/#/elsewhere")
         page.get_by_role("button", name="All streams").click()
         page.wait_for_selector(".streams")
-        assert page.locator(".streams li").count() == 3
+        assert page.locator(".streams li").count() == 4

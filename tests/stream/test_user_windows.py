@@ -132,7 +132,7 @@ def test_stored_totals_tell_windows_of_what_adds_up(tmp_path: Path) -> None:
             assert before["low"].sum() < over[name]["estimate"].sum()
     shown = CliRunner().invoke(cli, ["releases", str(state), "--window", "2h", "--last", "1"])
     assert shown.exit_code == 0
-    assert "q has no windows of 2h: quantiles does not add up" in shown.output
+    assert "q has no windows of 2h: quantiles do not add up" in shown.output
 
 
 def test_what_is_cut_off_of_signed_sums_by_label_is_open_on_both_sides(tmp_path: Path) -> None:

@@ -80,15 +80,60 @@ def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
     return table
 
 
-def release_table(title: str | None, rows: pl.DataFrame) -> Table:
-    """A table of a release, the largest estimates first."""
+def cannot_be_told(row: Mapping[str, Any]) -> bool:
+    """Whether a number that cannot be below zero may as well be zero: its interval holds zero, or lies below it.
+
+    Where nothing bounds it at either end, nothing is known of that.
+    """
+    low, high = row["low"], row["high"]
+    return not (low is None and high is None) and (low is None or low <= 0)
+
+
+def cut_at_zero(row: Mapping[str, Any]) -> dict[str, Any]:
+    """How such a number is shown, in the terminal and on the page: what is below zero is cut off.
+
+    >>> cut_at_zero({"estimate": -1197, "low": -2500, "high": 106})
+    {'estimate': 'at most 106', 'low': 0, 'high': 106}
+    >>> cut_at_zero({"estimate": -900, "low": -1300, "high": -500})
+    {'estimate': 'about 0', 'low': 0, 'high': 0}
+    >>> cut_at_zero({"estimate": 30, "low": -5, "high": None})
+    {'estimate': '0 or more', 'low': 0, 'high': None}
+    """
+    high = None if row["high"] is None else max(0, row["high"])
+    words = "0 or more" if high is None else f"at most {cell(high)}" if high else "about 0"
+    return {"estimate": words, "low": 0, "high": high}
+
+
+def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bool = False) -> Group:
+    """A table of a release, the largest estimates first; what cannot be told from noise has no order, and says so."""
     labels = label_columns(rows)
+    noise = [never_below_zero and cannot_be_told(row) for row in rows.select("estimate", "low", "high").to_dicts()]
     if labels:
         # The row without key, of all labels that are not shown, stays the last.
-        order = [pl.col(labels[0]).is_null(), -pl.col("estimate")]
+        is_noise = pl.Series(noise, dtype=pl.Boolean)
+        order = [pl.col(labels[0]).is_null(), is_noise, pl.when(~is_noise).then(-pl.col("estimate"))]
         order = [pl.col("tick"), *order] if "tick" in rows.columns else order
-        rows = rows.sort(order, nulls_last=True, maintain_order=True)
-    return frame_table(title, rows)
+        rows = rows.sort([*order, *labels], nulls_last=True, maintain_order=True)
+    table = plain_table(title)
+    for column, kind in rows.schema.items():
+        table.add_column(column, justify="right" if kind.is_numeric() else "left")
+    for row in rows.iter_rows(named=True):
+        told = cut_at_zero(row) if never_below_zero and cannot_be_told(row) else {}
+        table.add_row(*(cell(value, name) for name, value in {**row, **told}.items()))
+    return Group(table, *([Text(_noise_note(rows, labels), style="dim")] if any(noise) else []))
+
+
+def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
+    """What is said of numbers that are cut at zero."""
+    cut = "Cut at 0; --json has the numbers as they were released."
+    if not labels:
+        return f"It cannot be told from noise. {cut}"
+    named = [cannot_be_told(row) for row in rows.filter(pl.col(labels[0]).is_not_null()).to_dicts()]
+    if not sum(named):
+        return cut
+    if all(named):
+        return f"{len(named):,} labels, none can be told from noise: they have no order. {cut}"
+    return f"{sum(named):,} of {len(named):,} labels cannot be told from noise: they have no order. {cut}"
 
 
 def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None) -> Group:
@@ -101,7 +146,8 @@ def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.Data
     most = 0 if exhausted is None else int(exhausted.filter(key=name, tick=last)["high"].sum())
     if most:
         title += f"; at tick {last} {silence(most)}"
-    tables = [release_table(None, rows.drop("end", "since", strict=False))] if rows.height else []
+    bare = rows.drop("end", "since", strict=False)
+    tables = [release_table(None, bare, never_below_zero=True)] if rows.height else []
     return Group(Text(title, style="bold"), *tables)
 
 

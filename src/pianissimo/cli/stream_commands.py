@@ -320,7 +320,7 @@ def releases(
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
-    from pianissimo.stream.plan_table import about_told
+    from pianissimo.stream.plan_table import about_told, never_below_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -364,11 +364,13 @@ def releases(
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             lines = [Text(title, style="bold"), *([Text(f"about the true {about}")] if about else [])]
             threshold = planned.get(name, {}).get("threshold")
+            # What is of no query, such as above_cap, counts users; where no plan is known, nothing is cut.
+            is_cut = never_below_zero(planned[name]) if name in planned else bool(planned)
             if threshold and not rows.height:
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                answer = release_table(None, shown)
+                answer = release_table(None, shown, never_below_zero=is_cut)
             terminal.print(*lines, answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):

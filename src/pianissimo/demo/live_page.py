@@ -26,6 +26,9 @@ PAGE_NOTE = (
 )
 
 _SECOND = timedelta(seconds=1)
+_AFTER = timedelta(milliseconds=250)
+"""From the end of a tick to its slot."""
+
 _MOST_BEFORE = 96
 
 
@@ -56,10 +59,28 @@ def live_page(ticks: int, seed: int, host: str, port: int, *, over: int | None =
     )
     with TemporaryDirectory(prefix="pianissimo-demo-") as folder:
         state = Path(folder) / "pharmacy"
-        with pharmacy_stream(ticks, tick=_SECOND, origin=begun).open(state) as live:
+        with pharmacy_stream(ticks, tick=_SECOND, origin=begun).open(state, publish_after=_AFTER) as live:
             app = viewer_app([state], public=True, beside={"/demo/truth": truth_of(batches)})
-            with serving(app, host, port) as address:
+            with _shown_at_slots(live), serving(app, host, port) as address:
                 yield LivePage(address, live, batches, begun)
+
+
+@contextmanager
+def _shown_at_slots(live: DurableStream) -> Iterator[None]:
+    """Publish at each slot, in a thread that waits for no tick that is being counted."""
+    is_over = threading.Event()
+
+    def publish() -> None:
+        while not is_over.wait(max(0.0, live.publish_due())):
+            pass
+
+    thread = threading.Thread(target=publish, name="pianissimo-demo-slots", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def truth_of(batches: Sequence[pl.DataFrame]) -> Callable[[], bytes]:

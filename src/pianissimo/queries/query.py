@@ -526,7 +526,8 @@ class Query:
         if self.per is not None:
             return f"what is published is no total but what {self.per} ticks added"
         if not (self.adds_up and isinstance(mechanism, Windowed)):
-            return f"{self.called} does not add up over ticks; counts, sums and histograms do"
+            does = "does" if self.called.startswith("a") else "do"
+            return f"{self.called} {does} not add up over ticks; counts, sums and histograms do"
         return f"it is published at every {self.every} ticks" if ticks % self.every else ""
 
     def window_table(

@@ -1,6 +1,7 @@
 // The page: which view is asked for, the head of it, and what is to be drawn when something new is published.
 
 import { ask, keepToken, Refusal, takeToken, token } from "./api.js";
+import { WINDOWS } from "./card.js";
 import { cardOf } from "./cards.js";
 import { choice, h, put, say } from "./dom.js";
 import { ABOVE_CAP, StreamHistory } from "./history.js";
@@ -8,9 +9,9 @@ import { many, span, title } from "./numbers.js";
 import { budgetPage, meaningPage, planPage } from "./pages.js";
 import { promise, promiseNumbers, ticksOf } from "./words.js";
 
-const WINDOWS = [1, 6, 24, 168];
 const SPANS = [24, 96, 480, 1920];
 const PAGES = [["numbers", "Numbers"], ["budget", "Budget"], ["plan", "Plan"], ["meaning", "What does this mean?"]];
+const MODES = ["total", "recent"];
 const THEME = "pianissimo-theme";
 
 const main = document.getElementById("main");
@@ -23,9 +24,10 @@ const isDemo = embedded.has("demo");
 /** Which view the address asks for, and what the reader chose in it. */
 class View {
   constructor() {
-    this.window = 1;
+    /** How long windows are; 0 for each card as long as it needs. */
+    this.window = 0;
     this.span = 96;
-    this.totals = new Set();
+    this._modes = new Map();
     this.stream = null;
     this.page = "numbers";
     this.card = null;
@@ -43,9 +45,9 @@ class View {
     this.stream = stream || embedded.get("stream");
     this.page = alone ? "card" : page || "numbers";
     this.card = alone ?? card ?? null;
-    this.window = whole("window", this.window);
-    this.span = whole("ticks", this.span);
-    this.totals = new Set((told.get("total") ?? "").split(",").filter(Boolean).map(decodeURIComponent));
+    this.window = whole("window", 0);
+    this.span = whole("ticks", 96);
+    this._modes = new Map(MODES.flatMap((mode) => (told.get(mode) ?? "").split(",").filter(Boolean).map((name) => [decodeURIComponent(name), mode])));
     this._labels = new Map([...told.entries()].filter(([name]) => name.startsWith("label.")).map(([name, value]) => [name.slice(6), value]));
     this.isTruthShown = told.get("truth") === "1";
   }
@@ -53,9 +55,12 @@ class View {
   /** The address of a view, with what was chosen. */
   link({ stream = this.stream, page = this.page, card = null } = {}) {
     const told = new URLSearchParams();
-    if (this.window !== 1) told.set("window", this.window);
+    if (this.window) told.set("window", this.window);
     if (this.span !== 96) told.set("ticks", this.span);
-    if (this.totals.size) told.set("total", [...this.totals].map(encodeURIComponent).join(","));
+    for (const mode of MODES) {
+      const named = [...this._modes].filter(([, each]) => each === mode).map(([name]) => encodeURIComponent(name));
+      if (named.length) told.set(mode, named.join(","));
+    }
     for (const [name, value] of this._labels) told.set(`label.${name}`, value);
     if (this.isTruthShown) told.set("truth", "1");
     const path = [stream, ...(page === "numbers" ? [] : [page]), ...(card ? [card] : [])].map(encodeURIComponent).join("/");
@@ -68,11 +73,10 @@ class View {
     drawLinks();
   }
 
-  setTotal(name, isTotal) {
-    if (isTotal) this.totals.add(name);
-    else this.totals.delete(name);
-    this._changed();
-  }
+  /** Whether the reader asked for windows of a card ("recent"), for all that came so far ("total"), or for neither. */
+  mode(name) { return this._modes.get(name); }
+
+  setMode(name, mode) { this._modes.set(name, mode); this._changed(); }
 
   setWindow(length) { this.window = length; this._changed(); drawTools(); }
 
@@ -208,9 +212,9 @@ function drawTools() {
   if (!followed?.info) return;
   const length = followed.info.tick_length;
   const offered = (list, own) => [...new Set([...list, own])].sort((a, b) => a - b);
-  const name = (ticks) => (ticks === 1 ? "1 tick" : many(ticks, "tick"));
+  const name = (ticks) => (ticks ? many(ticks, "tick") : "as many ticks as needed");
   const pick = (label, list, own, take) => h("label", {}, `${label} `, h("select", { onchange: (event) => take(Number(event.target.value)) }, ...offered(list, own).map((ticks) => h("option", { value: ticks, selected: ticks === own }, name(ticks)))));
-  put(tools, pick("Windows of", WINDOWS, view.window, (value) => view.setWindow(value)), pick("Charts reach back", SPANS, view.span, (value) => view.setSpan(value)),
+  put(tools, pick("Windows of", [0, ...WINDOWS], view.window, (value) => view.setWindow(value)), pick("Charts reach back", SPANS, view.span, (value) => view.setSpan(value)),
     length ? h("span", { class: "quiet" }, `a tick is ${length} long`) : null,
     view.truthNote ? h("label", { class: "truth-switch" }, h("input", { type: "checkbox", checked: view.isTruthShown, onchange: (event) => view.setTruth(event.target.checked) }), " Lay the generator's truth over") : null,
     view.truthNote && view.isTruthShown ? h("p", { class: "truth-note" }, view.truthNote) : null);

@@ -2,10 +2,19 @@
 
 import { file, of, query as asked } from "./api.js";
 import { choice, fresh, h, put, say } from "./dom.js";
-import { exact, many, title } from "./numbers.js";
+import { clearness, exact, many, title } from "./numbers.js";
 import { ABOVE_CAP, labelColumns, labelOf } from "./history.js";
 import { numbersTable } from "./rows.js";
-import { called, capped, meaning } from "./words.js";
+import { called, capped, meaning, whyLength } from "./words.js";
+
+/** Lengths of windows to choose from, in ticks. */
+export const WINDOWS = [1, 6, 24, 168];
+
+export const CLEAR = 3;
+/** From how many halves of its bar on a number stands out of its noise. */
+
+const AGAIN = 6;
+/** After how many ticks windows are tried again where none stood out. */
 
 /** Save a text or a blob as a file of the reader's. */
 export function save(name, content, kind = "text/plain") {
@@ -38,6 +47,10 @@ export class Card {
     this.isLarge = isLarge;
     this.query = history.query(name);
     this.labels = [];
+    /** How long windows are where the reader leaves it to the card: null for none, undefined before any was tried. */
+    this._chosen = undefined;
+    /** The longest that was tried and does not stand out. */
+    this._tried = 0;
     this._build(isLarge, isAlone);
   }
 
@@ -75,17 +88,45 @@ export class Card {
 
   /** Whether windows are shown, or all that came so far. */
   get isRecent() {
-    return this.canBeRecent && !this.view.totals.has(this.name);
+    const chosen = this.view.mode(this.name);
+    return this.canBeRecent && chosen !== "total" && (chosen === "recent" || this.view.window > 0 || this._chosen !== null);
   }
 
   get canBeRecent() {
     return !this.query.no_windows && !this.query.watched && !this.query.per;
   }
 
-  /** How long a window is: as the reader chose, in whole steps of a query that is published seldom. */
+  /** How long a window is: as the reader chose, or as is needed, in whole steps of a query that is published seldom. */
   get length() {
+    return this._steps(this.view.window || this._chosen || this._tried || 1);
+  }
+
+  _steps(ticks) {
     const every = this.query.every ?? 1;
-    return Math.ceil(this.view.window / every) * every;
+    return Math.ceil(ticks / every) * every;
+  }
+
+  /** Whether what a window holds stands out of its noise: every kind its own way. */
+  async isClear(rows) {
+    return rows.length > 0 && clearness(rows[0], this.query) >= CLEAR;
+  }
+
+  /** Find the shortest windows whose last one stands out; it is a function of what was released, and costs nothing. */
+  async _choose() {
+    if (!this.canBeRecent || this.view.window || this.view.mode(this.name) === "total" || !this.history.tick) return;
+    const current = this._chosen, isAnew = current === undefined || this.last % (current ?? AGAIN) === 0;
+    if (!isAnew && current === null) return;
+    const begin = isAnew ? 0 : current;
+    this._tried = isAnew ? 0 : this._tried;
+    for (const length of new Set(WINDOWS.map((each) => this._steps(each)))) {
+      if (length < begin || length > this.last - this.history.begin) continue;
+      // Where its first tick is not kept any more there is no such window.
+      const found = await this.history.recent(length, this.last).catch((fault) => { if (fault.status !== 404) throw fault; return null; });
+      if (!found) break;
+      if (await this.isClear(found.releases[this.name] ?? [])) { this._chosen = length; return; }
+      this._tried = length;
+    }
+    this._chosen = null;
   }
 
   /** The last tick at which the query was published. */
@@ -105,8 +146,9 @@ export class Card {
     try {
       do {
         this._again = false;
-        this._drawSwitch();
         this.labels = labelColumns(this.history.columns(this.name));
+        await this._choose();
+        this._drawSwitch();
         if (!this.history.tick) this._nothing("Nothing has been published yet.");
         else if (await this.draw()) this.body.hidden = false;
         else this._nothing("It was not published at a tick yet.");
@@ -134,7 +176,7 @@ export class Card {
       if (this._told === told) return;
       this._told = told;
       put(this.switch, choice(`What ${title(this.name)} shows`, [["recent", recent], ["total", "So far"]], this.isRecent ? "recent" : "total", (value) => {
-        this.view.setTotal(this.name, value === "total");
+        this.view.setMode(this.name, value);
       }));
     } else if (this.query.per && this._told !== "per") {
       this._told = "per";
@@ -146,7 +188,7 @@ export class Card {
   say(rows, when, ...others) {
     const above = this.history.last.releases.above_cap?.[0];
     const shares = this.query.mechanism?.startsWith("UserStatistics") ? above : null;
-    const texts = [rows.length ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others, this._whyNoWindows()].filter(Boolean);
+    const texts = [rows.length ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others, this._whyNoWindows(), this._whyLength()].filter(Boolean);
     if (this._said === texts.join("\n")) return;
     this._said = texts.join("\n");
     put(this.words, ...texts.map((text) => h("p", {}, text)));
@@ -155,6 +197,11 @@ export class Card {
   _whyNoWindows() {
     if (!this.query.no_windows || this.query.watched || this.query.per || this.query.kind === ABOVE_CAP) return "";
     return `Only what came so far is shown: ${this.query.no_windows.split(";")[0]}.`;
+  }
+
+  _whyLength() {
+    if (!this.canBeRecent || this.view.window || this.view.mode(this.name) || this._chosen === undefined) return "";
+    return whyLength(this._chosen, this._tried);
   }
 
   /** Keep what the table and downloads show: rows with tick, label where there is one, estimate, low, high, cap. */
@@ -209,12 +256,14 @@ export class Card {
   }
 
   /** Set the large number of a card, its bar and its time. */
-  head(row, text, bar, when) {
+  head(text, bar, when, hint = "") {
     if (!this._head) {
       this._head = { text: h("p", { class: "big number" }), bar: h("p", { class: "interval number" }), when: h("p", { class: "quiet when" }) };
       put(this.figure, this._head.text, h("div", {}, this._head.bar, this._head.when));
     }
     say(this._head.text, text);
+    this._head.text.title = hint;
+    this._head.text.classList.toggle("words", /[a-z]/.test(text));
     say(this._head.bar, bar);
     say(this._head.when, when);
   }

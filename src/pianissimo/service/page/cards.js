@@ -1,16 +1,19 @@
 // One card for each kind of query.
 
 import { SeriesChart, timeLine } from "./charts.js";
-import { Card } from "./card.js";
+import { Card, CLEAR } from "./card.js";
 import { h, put } from "./dom.js";
-import { interval, many, places, shown, title } from "./numbers.js";
+import { clearness, display, drawn, interval, many, places, released, shown, title } from "./numbers.js";
 import { LabelRows } from "./rows.js";
-import { period, silence, threshold } from "./words.js";
+import { CUT, period, silence, threshold, unordered } from "./words.js";
 
 const MOST_LABELLED_ROWS = 120_000;
 /** As many rows the page asks for to draw one label over time. */
 
 const LISTED = 8;
+
+const FIRST = 10;
+/** By how many labels it is judged whether windows are long enough. */
 
 /** One number a tick: counts, sums, means, distinct values, users. */
 export class NumberCard extends Card {
@@ -25,18 +28,19 @@ export class NumberCard extends Card {
     if (!now) return false;
     this.body.hidden = false;
     const digits = places([now, ...series.map((each) => each.rows[0])]);
-    this.head(now, now.estimate === null ? "not known" : shown(now.estimate, digits), interval(now, digits), timeOf(this, from));
-    const points = series.map(({ tick, rows }) => ({ tick, ...rows[0], truth: this.view.truth(this.name, null, this.isRecent ? tick - this.length : null, tick) }));
+    const { text, bar, isNoise } = display(now, this.query, digits);
+    this.head(text, isNoise ? "cannot be told from noise" : bar, timeOf(this, from), isNoise ? `As it was released: ${released(now, digits)}` : "");
+    const points = series.map(({ tick, rows }) => ({ tick, ...drawn(rows[0], this.query), source: rows[0], truth: this.view.truth(this.name, null, this.isRecent ? tick - this.length : null, tick) }));
     this.chart.show({
       series: [{ name: title(this.name), points }],
       first: points[0].tick,
       last: points.at(-1).tick,
-      when: (tick) => this.history.when(tick),
+      when: (...given) => this.history.when(...given),
       tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
-      label: `${title(this.name)}: ${many(points.length, "interval")} over time, the last ${interval(now, digits)}. The table below has the numbers.`,
+      label: `${title(this.name)}: ${many(points.length, "interval")} over time, the last ${bar}. The table below has the numbers.`,
     });
-    this.say([now], period(from, this.last));
-    const rows = points.map((point) => (this.isRecent ? { from: point.tick - this.length, ...point } : point)).reverse();
+    this.say([now], period(from, this.last), points.some((point) => point.source.low !== point.low) || isNoise ? CUT : "");
+    const rows = series.map(({ tick, rows: [row] }) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row })).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
     return true;
   }
@@ -72,7 +76,7 @@ export class QuantileCard extends Card {
         series: lines,
         first: ticks[0],
         last: ticks.at(-1),
-        when: (tick) => this.history.when(tick),
+        when: (...given) => this.history.when(...given),
         tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${shown(point.estimate, digits)}` : ""; }).filter(Boolean).join(", ")}`,
         label: `${title(this.name)} over time, a ribbon for each of ${keys.map(quantileName).join(", ")}. The table below has the numbers.`,
       });
@@ -101,19 +105,29 @@ export class LabelCard extends Card {
     const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row]));
     for (const row of ranked) {
       const earlier = old.get(row.label);
-      if (!row.isRest && old.size) row.change = earlier ? earlier.rank - row.rank : null;
-      if (earlier) row.isSure = earlier.worst < row.best || row.worst < earlier.best;
+      if (row.rank && old.size && earlier?.rank !== null) row.change = earlier ? earlier.rank - row.rank : null;
+      if (earlier?.rank && row.rank) row.isSure = earlier.worst < row.best || row.worst < earlier.best;
       if (!row.isRest) row.truth = this.view.truth(this.name, row.label, from, tick);
     }
     put(this.figure, h("p", { class: "quiet when" }, timeOf(this, from)));
     this.body.hidden = false;
     this.rows.show(ranked, `${title(this.name)}, ${timeOf(this, from)}`);
     const none = ranked.length ? "" : this.query.threshold ? "No label has passed the threshold yet." : "There is no label here yet.";
-    this.say(now, period(from, tick), none, from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
+    const labels = ranked.filter((row) => !row.isRest), noise = labels.filter((row) => row.isNoise).length;
+    this.say(now, period(from, tick), none, unordered(noise, labels.length), ranked.some((row) => row.isNoise) ? CUT : "", from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
     this.keep(`${title(this.name)}, ${timeOf(this, from)}`, ranked.map((row) => ({ ...(from === null ? {} : { from }), tick, ...row.source })), this.columnsOf(now.map((row) => ({ ...(from === null ? {} : { from }), ...row }))));
     if (this.view.label(this.name)) await this._drawPicked(this.view.label(this.name), ranked.length);
     else this.picked.hidden = true;
     return true;
+  }
+
+  /** Whether half of the first labels of all that came so far stand out. */
+  async isClear(rows) {
+    const largest = (await this.history.release(this.last)).releases[this.name] ?? [];
+    const first = largest.filter((row) => this.labelOf(row) !== null && clearness(row, this.query) >= CLEAR).sort((a, b) => b.estimate - a.estimate).slice(0, FIRST);
+    const found = new Map(rows.map((row) => [this.labelOf(row), row]));
+    const clear = first.filter((row) => found.has(this.labelOf(row)) && clearness(found.get(this.labelOf(row)), this.query) >= CLEAR);
+    return first.length > 0 && 2 * clear.length >= first.length;
   }
 
   async _at(tick) {
@@ -143,16 +157,16 @@ export class LabelCard extends Card {
     put(this.chartTitle, label);
     const { series } = await seriesOf(this, true, Math.max(2, Math.min(this.view.span, Math.floor(MOST_LABELLED_ROWS / Math.max(1, size)))));
     const points = series.all.map(({ tick, rows }) => ({ tick, ...rows.find((row) => this.labelOf(row) === label) })).filter((point) => point.low !== undefined)
-      .map((point) => ({ ...point, truth: this.view.truth(this.name, label, this.isRecent ? point.tick - this.length : null, point.tick) }));
+      .map((point) => ({ ...drawn(point, this.query), source: point, truth: this.view.truth(this.name, label, this.isRecent ? point.tick - this.length : null, point.tick) }));
     const digits = places(points);
     if (!points.length) return;
     this.chart.show({
       series: [{ name: label, points }],
       first: points[0].tick,
       last: points.at(-1).tick,
-      when: (tick) => this.history.when(tick),
+      when: (...given) => this.history.when(...given),
       tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
-      label: `${label} over time, the last ${interval(points.at(-1), digits)}`,
+      label: `${label} over time, the last ${display(points.at(-1).source, this.query, digits).bar}`,
     });
   }
 }
@@ -167,11 +181,11 @@ export class MonitorCard extends Card {
     const exhausted = this.history.last.releases.exhausted?.find((row) => row.key === this.name);
     const now = found.filter((each) => each.tick === to);
     const headline = isAlarm ? (now.length ? "It rings" : "Quiet") : now.length ? many(now.length, "label") : "Nothing";
-    this.head(null, headline, now.length ? (isAlarm ? `about ${shown(now[0].estimate)} (${interval(now[0])})` : now.slice(0, 3).map((each) => this._name(each)).join(", ")) : "at this tick", timeOf(this, to - 1));
+    this.head(headline, now.length ? (isAlarm ? this._size(now[0]) : now.slice(0, 3).map((each) => this._name(each)).join(", ")) : "at this tick", timeOf(this, to - 1));
     this.element.classList.toggle("rings", now.length > 0);
     this._timeLine(found, first, to, isAlarm);
     const listed = [...found].reverse().slice(0, LISTED);
-    put(this._list, ...listed.map((each) => h("li", {}, h("span", { class: "quiet number", title: this.history.whole(each.tick) }, this.history.times ? `${each.tick} · ${this.history.when(each.tick)}` : `tick ${each.tick}`), h("span", { class: "report-name" }, isAlarm ? "rang" : this._name(each)), h("span", { class: "number" }, `about ${shown(each.estimate)}`, h("span", { class: "quiet" }, ` (${interval(each)})`)))));
+    put(this._list, ...listed.map((each) => h("li", {}, h("span", { class: "quiet number", title: this.history.whole(each.tick) }, this.history.times ? `${each.tick} · ${this.history.when(each.tick, to - first)}` : `tick ${each.tick}`), h("span", { class: "report-name" }, isAlarm ? "rang" : this._name(each)), h("span", { class: "number" }, this._size(each)))));
     const since = first === this.history.info.oldest_tick ? "since it began" : `in the last ${many(to - first + 1, "tick")}`;
     this.say(now.length ? now : [], "", found.length ? `${many(found.length, "report")} ${since}.` : `No report ${since}.`, silence(this.query, exhausted), isAlarm ? "" : threshold(this.query, now));
     this.keep(`Reports of ${title(this.name)}`, [...found].reverse(), this.columnsOf(found));
@@ -185,6 +199,12 @@ export class MonitorCard extends Card {
 
   _name(report) {
     return this.labels.length ? this.labelOf(report) : title(this.name);
+  }
+
+  /** How many were in a report. */
+  _size(report) {
+    const { text, bar, isNoise } = display(report, { never_below_zero: true });
+    return isNoise ? text : `about ${text} (${bar})`;
   }
 
   _timeLine(found, first, last, isAlarm) {
@@ -206,7 +226,7 @@ export class MonitorCard extends Card {
     this._redraw = () => {
       const width = this._box.clientWidth;
       const label = `Reports of ${title(this.name)} over time: ${rows.map((row) => `${row.name} ${many(row.reports.length, "time")}`).join(", ") || "none"}`;
-      if (width > 60 && rows.length) put(this._box, timeLine({ rows, first, last, when: (tick) => this.history.when(tick), width, label }));
+      if (width > 60 && rows.length) put(this._box, timeLine({ rows, first, last, when: (...given) => this.history.when(...given), width, label }));
       else put(this._box);
     };
     this._redraw();
@@ -242,7 +262,8 @@ function told(card, point, tick, digits) {
   if (!point) return "";
   const when = card.isRecent ? card.history.whole(tick, tick - card.length) : card.history.whole(tick);
   const truth = typeof point.truth === "number" ? `; truth of the generator ${shown(point.truth)}` : "";
-  return `${when}: ${point.estimate === null ? "not known" : shown(point.estimate, digits)} (${interval(point, digits)})${truth}`;
+  const { text, isNoise } = display(point.source, card.query, digits);
+  return `${when}: ${isNoise ? `${text}; as it was released ` : ""}${released(point.source, digits)}${truth}`;
 }
 
 /** How many of some ordered numbers are at most a value. */
@@ -257,17 +278,25 @@ function after(ordered, value) {
 }
 
 function rank(card, rows, isTop) {
-  const named = rows.map((row) => ({ source: row, label: card.labelOf(row), estimate: row.estimate, low: row.low, high: row.high, isRest: card.labelOf(row) === null }));
-  const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest);
+  const digits = places(rows);
+  const named = rows.map((row) => {
+    const { estimate, low, high } = drawn(row, card.query);
+    const told = display(row, card.query, digits);
+    return { source: row, label: card.labelOf(row), ...told, estimate: told.isNoise ? null : estimate, low, high, rank: null, isRest: card.labelOf(row) === null };
+  });
+  const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest && !row.isNoise);
+  // What cannot be told from noise has no order: that of its names.
+  const noise = named.filter((row) => !row.isRest && row.isNoise).sort((a, b) => (a.label < b.label ? -1 : 1));
   if (!isTop) others.sort((a, b) => (b.estimate ?? -Infinity) - (a.estimate ?? -Infinity) || (a.label < b.label ? -1 : 1));
-  const lows = others.map((row) => row.low ?? -Infinity).sort((a, b) => a - b), highs = others.map((row) => row.high ?? Infinity).sort((a, b) => a - b);
+  const all = [...others, ...noise];
+  const lows = all.map((row) => row.low ?? -Infinity).sort((a, b) => a - b), highs = all.map((row) => row.high ?? Infinity).sort((a, b) => a - b);
   others.forEach((row, place) => {
     row.rank = place + 1;
     // Which ranks its bar allows, beside the bars of the others.
-    row.best = 1 + others.length - after(lows, row.high ?? Infinity);
-    row.worst = others.length - after(highs, (row.low ?? -Infinity) - 1e-9);
+    row.best = 1 + all.length - after(lows, row.high ?? Infinity);
+    row.worst = all.length - after(highs, (row.low ?? -Infinity) - 1e-9);
   });
-  return [...others, ...rest];
+  return [...others, ...noise, ...rest];
 }
 
 function quantileName(key) {

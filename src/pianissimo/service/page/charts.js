@@ -76,7 +76,7 @@ export class SeriesChart {
     new ResizeObserver(() => this._draw()).observe(this.element);
   }
 
-  /** Show other data: {series, first, last, when(tick), tell(tick), label}. */
+  /** Show other data: {series, first, last, when(tick, ticks shown), tell(tick), label}. */
   show(data) {
     this._data = data;
     this.svg.setAttribute("aria-label", data.label);
@@ -115,12 +115,13 @@ export class SeriesChart {
       parts.push(s("line", { class: value === 0 ? "axis" : "grid", x1: EDGE.left, x2: right, y1: y, y2: y }));
       parts.push(s("text", { class: "tick", x: EDGE.left - 8, y: y + 3.5, "text-anchor": "end" }, axis(Number(value.toPrecision(12)))));
     }
-    const wanted = Math.max(1, Math.min(6, Math.floor(inner / 66), last - first));
+    const wide = 10 + 6.4 * Math.max(8, when(last, last - first).length);
+    const wanted = Math.max(1, Math.min(6, Math.floor(inner / wide), last - first));
     const marks = last === first ? [last] : steps(first, last, wanted).filter((tick) => Number.isInteger(tick));
     for (const tick of marks) {
       const x = this._x(tick);
-      const anchor = x > right - 24 ? "end" : x < EDGE.left + 18 ? "start" : "middle";
-      parts.push(s("text", { class: "tick", x, y: this._height - 6, "text-anchor": anchor }, when(tick)));
+      const anchor = x > right - wide / 2.4 ? "end" : x < EDGE.left + wide / 4 ? "start" : "middle";
+      parts.push(s("text", { class: "tick", x, y: this._height - 6, "text-anchor": anchor }, when(tick, last - first)));
     }
     return parts;
   }
@@ -245,7 +246,7 @@ export function timeLine({ rows, first, last, when, width, label }) {
   });
   for (const tick of last === first ? [last] : steps(first, last, Math.max(1, Math.min(6, Math.floor(inner / 92), last - first))).filter(Number.isInteger)) {
     const anchor = x(tick) > width - 40 ? "end" : "middle";
-    parts.push(s("text", { class: "tick", x: x(tick), y: height - 6, "text-anchor": anchor }, when(tick)));
+    parts.push(s("text", { class: "tick", x: x(tick), y: height - 6, "text-anchor": anchor }, when(tick, last - first)));
   }
   return s("svg", { class: "chart time-line", role: "img", "aria-label": label, width, height }, ...parts);
 }

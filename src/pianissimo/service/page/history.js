@@ -11,6 +11,8 @@ const MOST_WINDOWS = 240;
 /** As many rows of a query are kept of earlier ticks: enough for the longest chart of numbers. */
 const MOST_ROWS = 200_000;
 
+const DAY = 86_400_000;
+
 /** Forget the oldest ticks of a map from ticks to rows beyond what is kept. */
 function trim(kept) {
   const rows = Math.max(1, [...kept.values()].at(-1)?.length ?? 1);
@@ -89,7 +91,7 @@ export class StreamHistory {
 
   /** Of the plan, with what the service adds. */
   query(name) {
-    if (name === ABOVE_CAP) return { name, kind: ABOVE_CAP, called: "How many users have more than the cap lets through", error_about: "number of users above the cap", no_windows: "one number a tick", threshold: null };
+    if (name === ABOVE_CAP) return { name, kind: ABOVE_CAP, called: "How many users have more than the cap lets through", never_below_zero: true, error_about: "number of users above the cap", no_windows: "one number a tick", threshold: null };
     const planned = this.plan.queries.find((each) => each.name === name);
     return { ...planned, ...this.info.queries.find((each) => each.name === name), threshold: planned?.threshold ?? null };
   }
@@ -99,10 +101,10 @@ export class StreamHistory {
     return this.last?.columns?.[name] ?? {};
   }
 
-  /** When a tick is over, for an axis. */
-  when(tick) {
+  /** When a tick is over, on an axis of so many ticks: with the day where these are more than a day. */
+  when(tick, shown = 0) {
     const moment = this._end(tick);
-    return moment === null ? String(tick) : this.times.short(moment);
+    return moment === null ? String(tick) : this.times.short(moment, moment - this._end(tick - shown) > DAY);
   }
 
   /** A tick with its time, for a sentence. */
@@ -170,7 +172,7 @@ export class StreamHistory {
   async _someWindows(name, from, to, length) {
     for (let begin = from; ;) {
       try {
-        const found = await ask(query(of(this.name, "/windows"), { from: begin, to, step: length, query: name }));
+        const found = await this._pages(begin, to, length, name);
         if (begin > from) this._least = Math.max(this._least, begin);
         return found;
       } catch (fault) {
@@ -179,6 +181,17 @@ export class StreamHistory {
         begin = to - Math.floor(left / 2) * length;
       }
     }
+  }
+
+  /** Windows of one query, page after page. */
+  async _pages(from, to, length, name) {
+    const windows = [];
+    for (let begin = from; begin !== null;) {
+      const page = await ask(query(of(this.name, "/windows"), { from: begin, to, step: length, query: name }));
+      windows.push(...page.windows);
+      begin = page.next;
+    }
+    return { windows };
   }
 
   /** What the last ticks added, all queries in one answer: {from, to, releases}. */
@@ -190,7 +203,7 @@ export class StreamHistory {
       const asked = ask(query(of(this.name, "/windows"), { from, to })).then((answer) => answer.windows[0]);
       this._memo.set(key, asked);
       asked.catch(() => this._memo.delete(key));
-      for (const old of [...this._memo.keys()].filter((each) => each.startsWith("recent ")).slice(0, -8)) this._memo.delete(old);
+      for (const old of [...this._memo.keys()].filter((each) => each.startsWith("recent ")).slice(0, -16)) this._memo.delete(old);
     }
     return this._memo.get(key);
   }

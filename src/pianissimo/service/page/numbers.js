@@ -43,6 +43,45 @@ export function interval(row, digitsAfter = 0) {
   return `${shown(low, digitsAfter)} to ${shown(high, digitsAfter)}`;
 }
 
+/** Whether a number that cannot be below zero may as well be zero: its interval holds zero, or lies below it. */
+export function cannotBeTold(row) {
+  return !(row.low === null && row.high === null) && (row.low === null || row.low <= 0);
+}
+
+/** How such a number is shown, as in the terminal: what is below zero is cut off. */
+export function cutAtZero(row, digitsAfter = 0) {
+  const high = row.high === null ? null : Math.max(0, row.high);
+  return { estimate: high === null ? "0 or more" : high ? `at most ${shown(high, digitsAfter)}` : "about 0", low: 0, high };
+}
+
+/** A number of a query for the eye: its text, its interval, and whether it cannot be told from noise. */
+export function display(row, query, digitsAfter = 0) {
+  if (query.never_below_zero && cannotBeTold(row)) {
+    const cut = cutAtZero(row, digitsAfter);
+    return { text: cut.estimate, bar: cut.high === 0 ? "0" : interval(cut, digitsAfter), isNoise: true };
+  }
+  return { text: row.estimate === null ? "not known" : shown(row.estimate, digitsAfter), bar: interval(row, digitsAfter), isNoise: false };
+}
+
+/** The same for a picture: of what cannot be told from noise there is an interval and no point in it. */
+export function drawn(row, query) {
+  if (!query.never_below_zero || !cannotBeTold(row)) return row;
+  // An open bar is drawn as far above its number as it reaches below.
+  return { ...row, ...cutAtZero(row), estimate: row.high === null ? Math.max(0, row.estimate) : null };
+}
+
+/** A number as it was released. */
+export function released(row, digitsAfter = 0) {
+  return `${row.estimate === null ? "not known" : shown(row.estimate, digitsAfter)} (${interval(row, digitsAfter)})`;
+}
+
+/** How far a number stands out of its noise: in halves of its bar; nothing where nothing bounds it. */
+export function clearness(row, query) {
+  if (row.estimate === null || (row.low === null && row.high === null)) return 0;
+  const half = row.low === null ? row.high - row.estimate : row.estimate - row.low;
+  return (query.never_below_zero ? row.estimate : Math.abs(row.estimate)) / Math.max(half, 1e-12);
+}
+
 /** Short numbers for axes. */
 export function axis(value) {
   const size = Math.abs(value);
@@ -93,11 +132,12 @@ export class Times {
   }
 
   /** The day, the time, or both if it is not midnight. */
-  short(moment) {
+  short(moment, withDay = false) {
     const date = new Date(moment);
     if (this.isDays) return this._day.format(date);
     const clock = this._clock.format(date);
-    return /^00:00(:00)?$/.test(clock) ? this._day.format(date) : clock;
+    if (/^00:00(:00)?$/.test(clock)) return this._day.format(date);
+    return withDay ? `${this._day.format(date)} ${clock}` : clock;
   }
 
   full(moment) {

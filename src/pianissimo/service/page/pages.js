@@ -4,7 +4,7 @@ import { ask, of } from "./api.js";
 import { csv, save } from "./card.js";
 import { spending } from "./charts.js";
 import { h, put } from "./dom.js";
-import { exact, many, percent, power, shown, title } from "./numbers.js";
+import { cannotBeTold, exact, many, percent, power, shown, title } from "./numbers.js";
 import { numbersTable } from "./rows.js";
 import { called, hidden, promise, promiseNumbers, ticksOf } from "./words.js";
 
@@ -102,7 +102,7 @@ export function meaningPage(history) {
   const { plan, info } = history;
   const number = plan.queries.find((each) => each.kind === "count");
   const row = number && history.last?.releases[number.name]?.[0];
-  const example = row && row.high !== null
+  const example = row && row.high !== null && !cannotBeTold(row)
     ? `For example, “${title(number.name)}” stands at ${shown(row.estimate)}, with an interval from ${shown(row.low)} to ${shown(row.high)}.`
     : "For example, a count may stand at 1,214, with an interval from 1,171 to 1,257.";
   const coverage = percent(plan.coverage), missed = Math.round(1 / (1 - plan.coverage));
@@ -117,7 +117,8 @@ export function meaningPage(history) {
       "If two bars overlap, do not say that one thing is more than the other. If they do not, you may, and will seldom be wrong."),
     ...part("Recent numbers and running totals",
       "A total of all that came so far grows and grows, and its bar becomes too small to see beside it. So cards show recent windows first: what the last tick, or the last few, have added. The switch on each card leads to the total.",
-      "A window can come out below zero. Nothing is wrong then: the truth is near zero, and the dice went down."),
+      "A window is as long as is needed for its number to stand out from the dice; the box above the cards has other lengths.",
+      "Of something rare, the dice are larger than the number, and what is released may even be below zero. Such a number is shown as what it tells: that there are at most so many, or about none. Labels of this kind have no order, since any order of theirs would be that of the dice. The tables behind the pictures have the numbers as they were released."),
     ...part("“or more”",
       "Where people are protected with everything they do, only so many actions of each person count. What lies beyond that limit, the cap, is missing, and nobody knows how much it is. The interval has then no upper end, and says “or more”."),
     ...part("Labels that are not shown",

@@ -2,7 +2,7 @@
 
 import { rowBar } from "./charts.js";
 import { fresh, h, put, say } from "./dom.js";
-import { exact, interval, places, shown } from "./numbers.js";
+import { exact, released } from "./numbers.js";
 
 const TALL = 38;
 /** The height of a row in pixels, as in the style sheet. */
@@ -39,11 +39,10 @@ export class LabelRows {
     new ResizeObserver(() => this._draw(true)).observe(this.scroll);
   }
 
-  /** Show rows: {label, estimate, low, high, rank, change, isRest, truth}. */
+  /** Show rows: {label, text, bar, estimate, low, high, rank, change, isRest, isNoise, source, truth}. */
   show(rows, label) {
     this.table.setAttribute("aria-label", label);
     this._rows = rows;
-    this._places = places(rows);
     const numbers = rows.filter((row) => !row.isRest);
     const highs = numbers.map((row) => row.high ?? row.estimate ?? 0), lows = numbers.map((row) => row.low ?? row.estimate ?? 0);
     const top = numbers.reduce((most, row) => Math.max(most, row.estimate ?? 0), 0);
@@ -51,15 +50,13 @@ export class LabelRows {
     const low = lows.reduce((least, value) => Math.min(least, Math.max(value, -high)), 0);
     this._range = [low, 1.01 * high];
     const widest = (text) => rows.reduce((most, row) => Math.max(most, text(row).length), 8);
-    this._wide = Math.ceil(widest((row) => interval(row, this._places)) * SIGN);
-    this.table.style.setProperty("--estimate", `${Math.ceil(widest((row) => this._estimate(row)) * SIGN * 1.12)}px`);
+    const estimate = Math.ceil(widest((row) => row.text) * SIGN * 1.12);
+    // On narrow cards both stand above each other.
+    this._wide = Math.max(Math.ceil(widest((row) => row.bar) * SIGN), this.table.clientWidth <= 480 ? estimate : 0);
+    this.table.style.setProperty("--estimate", `${estimate}px`);
     this.table.style.setProperty("--interval", `${this._wide}px`);
     this.tools.hidden = rows.length <= MOST_IN_CARD && !this._find;
     this._arrange();
-  }
-
-  _estimate(row) {
-    return row.estimate === null ? "not known" : shown(row.estimate, this._places);
   }
 
   pick(label) {
@@ -112,11 +109,11 @@ export class LabelRows {
       : h("button", { type: "button", class: "label", title: row.label, "aria-pressed": String(row.label === this._picked), "data-label": row.label, onclick: () => this._pick(row.label) }, row.label);
     const bar = row.isRest ? null : rowBar(row, this._range, width, 24);
     const node = h("div", { role: "row", class: `row${row.isRest ? " is-rest" : ""}`, "aria-rowindex": place + 2 },
-      h("span", { role: "cell", class: "cell k0" }, row.isRest ? "" : String(row.rank), change(row)),
+      h("span", { role: "cell", class: "cell k0" }, row.rank === null ? "" : String(row.rank), change(row)),
       h("span", { role: "cell", class: "cell k1" }, name),
       h("span", { role: "cell", class: "cell k2" }, bar),
-      h("span", { role: "cell", class: "cell k3 number", title: exact(row.estimate) }, this._estimate(row)),
-      h("span", { role: "cell", class: "cell k4 number quiet" }, interval(row, this._places)));
+      h("span", { role: "cell", class: "cell k3 number", title: row.isNoise ? `As it was released: ${released(row.source)}` : exact(row.estimate) }, row.text),
+      h("span", { role: "cell", class: "cell k4 number quiet" }, row.bar));
     node.style.setProperty("top", `${place * TALL}px`);
     return node;
   }

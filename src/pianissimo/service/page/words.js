@@ -1,6 +1,6 @@
 // Sentences: what is promised, what a bar means, what is not shown.
 
-import { many, percent, power, shown } from "./numbers.js";
+import { display, many, percent, power, shown } from "./numbers.js";
 
 /** Whom a plan hides, as the object of "whether". */
 export function hidden(plan) {
@@ -48,8 +48,24 @@ export function meaning(query, coverage, rows, when) {
 export function capped(rows, above) {
   const cap = rows.find((row) => row.cap !== undefined && row.cap !== null)?.cap;
   if (cap === undefined || cap === 1) return "";
-  const told = above ? ` About ${shown(Math.max(0, above.estimate))} users (${shown(Math.max(0, above.low))} to ${shown(above.high)}) have more.` : "";
+  const { text, bar, isNoise } = above ? display(above, { never_below_zero: true }) : {};
+  const told = !above ? "" : isNoise ? ` Of users who have more there are ${text}.` : ` About ${text} users (${bar}) have more.`;
   return `Of each user at most ${shown(cap)} count. What is beyond is missing, so numbers are rather too low than too high.${told}`;
+}
+
+/** What is said of labels that cannot be told from noise. */
+export function unordered(noise, all) {
+  if (!noise) return "";
+  return noise === all ? `${many(all, "label")}, none can be told from noise: they have no order.` : `${shown(noise)} of ${many(all, "label")} cannot be told from noise: they have no order.`;
+}
+
+/** That something was cut, and where it is as it was released. */
+export const CUT = "Cut at 0: the table and downloads have the numbers as they were released.";
+
+/** Why windows are as long as they are, where nobody chose; `length` is null where none is long enough. */
+export function whyLength(length, tried) {
+  if (length === null) return tried ? `Of windows of up to ${many(tried, "tick")} the last does not stand out from its noise, so what came so far is shown.` : "";
+  return length > 1 && tried < length ? `Of shorter windows the last does not stand out from its noise, so those of ${many(length, "tick")} are shown.` : "";
 }
 
 /** From when on a label is shown, at the cap that held. */
