@@ -1,21 +1,26 @@
 """What viewers get: the stored bytes and what follows from them, and nothing of a tick that may not be seen."""
 
+import csv
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import polars as pl
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.ledger.processes import postgres_server
 from tests.service.served import asking, begun, pushed, shop, visits
 
 from pianissimo import errors
 from pianissimo.io.inspect import stored_releases
-from pianissimo.service import viewer_app
+from pianissimo.io.loop import Metrics
+from pianissimo.service import TokenFile, viewer_app
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,37 @@ def test_the_history_of_a_query_as_a_file_is_its_table(
     numbers = ["tick", "key", "estimate", "low", "high"]
     assert table.select(numbers).rows() == wanted.select(numbers).rows()
     assert wanted.height > 9
+
+
+def test_the_recipe_for_grafana_gives_what_it_says(folder: Path, tmp_path: Path) -> None:
+    recipe = (
+        Path(__file__).parents[2].joinpath("docs", "service.md").read_text(encoding="utf-8").partition("## Grafana")[2]
+    )
+    path = recipe.partition("https://stats.example.org")[2].partition("`")[0]
+    assert path.startswith("/v1/streams/shop/releases?query=visits")
+    tokens = TokenFile(tmp_path / "tokens")
+    header = {"Authorization": f"Bearer {tokens.add('viewer')[0]}"}
+    wanted = stored_releases(folder / "shop")["visits"].select("end", "estimate", "low", "high").rows()
+    with asking([folder / "shop"], tokens=tokens) as client:
+        rows = client.get(path, headers=header).json()["rows"]
+        text = client.get(f"{path}&format=csv", headers=header).text
+        labels = client.get(path.replace("visits", "cities"), headers=header).json()["rows"]
+    told = [(datetime.fromisoformat(row["end"]), row["estimate"], row["low"], row["high"]) for row in rows]
+    assert told == wanted
+    assert [(datetime.fromisoformat(row["end"]), int(row["low"])) for row in csv.DictReader(text.splitlines())] == [
+        (end, low) for end, _, low, _ in wanted
+    ]
+    assert {row["key"] for row in labels} >= {"Rome", "Paris", "Oslo"}
+
+
+def test_prometheus_reads_the_figures_that_the_recipe_names() -> None:
+    recipe = (
+        Path(__file__).parents[2].joinpath("docs", "service.md").read_text(encoding="utf-8").partition("## Grafana")[2]
+    )
+    named = set(re.findall(r"`(pianissimo_\w+)`", recipe))
+    read = {family.name for family in text_string_to_metric_families(Metrics().text().decode())}
+    assert named
+    assert named <= read
 
 
 def test_windows_are_those_of_the_command(folder: Path, client: httpx.Client) -> None:
