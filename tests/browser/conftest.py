@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from tests.browser.browsing import Service, labelled, many_labels, opened_browser, quiet, readers, shop, visits
+from tests.browser.browsing import Service, counted, labelled, many_labels, opened_browser, quiet, readers, shop, visits
 
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.testing import NoNoise
@@ -45,5 +45,9 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     with open_stream(quiet(), folder / "quiet", make_noise=lambda _: NoNoise()) as live:
         for tick in range(1, 31):
             live.tick([{"ward": "Eyes" if place % 2 else "Skin"} for place in range(100 if tick <= 22 else 0)])
-    with Service([folder / name for name in ("shop", "readers", "many", "quiet")], "--public") as service:
+    with counted("kept").open(folder / "kept", retention=72) as live:
+        for tick in range(1, 99):
+            live.tick(visits(tick, 50))
+    names = ("shop", "readers", "many", "quiet", "kept")
+    with Service([folder / name for name in names], "--public") as service:
         yield Published(service.address, folder)

@@ -140,7 +140,7 @@ def test_the_truth_is_laid_over_in_the_demo_alone(browser: Browser) -> None:
 
 def test_no_real_stream_has_a_truth(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
-        page = watched.show("/?demo#/shop?truth=1")
+        page = watched.show("/?demo#/quiet?truth=1")
         watched.settled()
         assert page.locator("path.truth, line.truth").count() == 0
         assert page.locator(".truth-switch").count() == 0
@@ -157,16 +157,17 @@ def test_an_address_of_the_demo_is_a_host_and_a_port(place: str) -> None:
     assert "must be HOST:PORT" in result.output
 
 
-def test_what_retention_removed_is_left_out(browser: Browser, tmp_path: Path) -> None:
-    with counted("shop").open(tmp_path / "shop", retention=24) as live:
-        for tick in range(1, 51):
-            live.tick(visits(tick, 50))
-    with Service([tmp_path / "shop"], "--public") as service, watching(browser, service.address) as watched:
-        page = watched.show("/#/shop/card/visits?window=1")
+def test_what_retention_removed_is_left_out(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/kept/card/visits?window=1")
         watched.settled()
         page.wait_for_selector(".chart .dot, .chart .line")
         assert page.locator(".card.failed").count() == 0
         page.locator(".data > summary").click()
         page.locator("table.numbers").wait_for()
         told = page.locator(".numbers tbody tr").first.inner_text()
-        assert told.startswith("49\t50\t")
+        assert told.startswith("97\t98\t")
+        # Of windows that begin in what is gone there are fewer.
+        page.get_by_label("Windows of").select_option("24")
+        page.wait_for_function("() => document.querySelector('.numbers tbody tr')?.cells[1].textContent === '96'")
+        assert page.locator(".card.failed").count() == 0

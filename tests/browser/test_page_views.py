@@ -72,7 +72,7 @@ def test_views_are_accessible_and_keep_to_themselves(
 def test_the_policy_would_tell(browser: Browser, published: Published) -> None:
     # The twin of the test above: what the policy forbids is seen by it.
     with watching(browser, published.address) as watched:
-        watched.show("/#/shop").evaluate(
+        watched.show("/#/quiet/meaning").evaluate(
             "() => { document.body.setAttribute('style', 'color: red'); new Image().src = 'http://127.0.0.2:1/x.png'; }"
         )
         watched.page.wait_for_timeout(100)
@@ -94,7 +94,7 @@ def test_the_switch_of_colors_goes_before_the_system_and_is_kept(browser: Browse
 
 def test_on_paper_there_are_numbers_and_no_controls(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
-        page = watched.show("/#/shop")
+        page = watched.show("/#/quiet")
         watched.settled()
         page.emulate_media(media="print")
         assert not page.locator("nav").is_visible()
@@ -105,32 +105,32 @@ def test_on_paper_there_are_numbers_and_no_controls(browser: Browser, published:
 
 def test_a_view_is_in_its_address(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
-        page = watched.show("/#/shop")
+        page = watched.show("/#/quiet")
         watched.settled()
         page.locator("[data-card=visits]").get_by_role("button", name="So far").click()
         page.get_by_label("Windows of").select_option("6")
-        page.locator("[data-card=countries] .label", has_text="DE").click()
-        page.wait_for_selector("[data-card=countries] .picked .chart")
+        page.locator("[data-card=wards] .label", has_text="Eyes").click()
+        page.wait_for_selector("[data-card=wards] .picked .chart")
         link = page.url
         assert "token" not in link
         with watching(browser, published.address) as other:
             other.page.goto(link)
-            other.page.wait_for_selector("[data-card=countries] .picked h3")
-            assert other.page.locator("[data-card=countries] .picked h3").inner_text() == "DE"
+            other.page.wait_for_selector("[data-card=wards] .picked h3")
+            assert other.page.locator("[data-card=wards] .picked h3").inner_text() == "Eyes"
             pressed = other.page.locator("[data-card=visits] [aria-pressed=true]").inner_text()
             assert pressed == "So far"
-            assert other.page.locator("[data-card=countries] [aria-pressed=true]").first.inner_text() == "Last 6"
+            assert other.page.locator("[data-card=wards] [aria-pressed=true]").first.inner_text() == "Last 6"
 
 
 def test_everything_can_be_done_by_keys(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
-        page = watched.show("/#/shop?window=1")
+        page = watched.show("/#/quiet?window=1")
         watched.settled()
         page.keyboard.press("Tab")
         assert page.evaluate("() => document.activeElement.className") == "skip"
         page.keyboard.press("Enter")
         assert page.evaluate("() => document.activeElement.id") == "main"
-        assert page.url.endswith("#/shop?window=1")
+        assert page.url.endswith("#/quiet?window=1")
         chart = page.locator("[data-card=visits] svg.chart")
         chart.focus()
         page.keyboard.press("Home")
@@ -197,4 +197,4 @@ def test_a_stream_that_is_not_there_leads_back(browser: Browser, published: Publ
         page = watched.show("/#/elsewhere")
         page.get_by_role("button", name="All streams").click()
         page.wait_for_selector(".streams")
-        assert page.locator(".streams li").count() == 4
+        assert page.locator(".streams li").count() == 5

@@ -131,9 +131,12 @@ def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
     named = [cannot_be_told(row) for row in rows.filter(pl.col(labels[0]).is_not_null()).to_dicts()]
     if not sum(named):
         return cut
+    if len(named) == 1:
+        return f"The label cannot be told from noise. {cut}"
     if all(named):
         return f"{len(named):,} labels, none can be told from noise: they have no order. {cut}"
-    return f"{sum(named):,} of {len(named):,} labels cannot be told from noise: they have no order. {cut}"
+    these = "it has" if sum(named) == 1 else "they have"
+    return f"{sum(named):,} of {len(named):,} labels cannot be told from noise: {these} no order. {cut}"
 
 
 def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None) -> Group:

@@ -56,7 +56,8 @@ export function capped(rows, above) {
 /** What is said of labels that cannot be told from noise. */
 export function unordered(noise, all) {
   if (!noise) return "";
-  return noise === all ? `${many(all, "label")}, none can be told from noise: they have no order.` : `${shown(noise)} of ${many(all, "label")} cannot be told from noise: they have no order.`;
+  if (all === 1) return "The label cannot be told from noise.";
+  return noise === all ? `${many(all, "label")}, none can be told from noise: they have no order.` : `${shown(noise)} of ${many(all, "label")} cannot be told from noise: ${noise === 1 ? "it has" : "they have"} no order.`;
 }
 
 /** That something was cut, and where it is as it was released. */
