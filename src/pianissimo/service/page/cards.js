@@ -278,15 +278,16 @@ function after(ordered, value) {
 }
 
 function rank(card, rows, isTop) {
+  const isUnknown = (row) => card.isRecent && row.low === null && row.high === null;
   const digits = places(rows);
   const named = rows.map((row) => {
     const { estimate, low, high } = drawn(row, card.query);
     const told = display(row, card.query, digits);
     return { source: row, label: card.labelOf(row), ...told, estimate: told.isNoise ? null : estimate, low, high, rank: null, isRest: card.labelOf(row) === null };
   });
-  const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest && !row.isNoise);
-  // What cannot be told from noise has no order: that of its names.
-  const noise = named.filter((row) => !row.isRest && row.isNoise).sort((a, b) => (a.label < b.label ? -1 : 1));
+  const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest && !row.isNoise && !isUnknown(row));
+  // What cannot be told from noise has no order, nor have windows that nothing bounds: that of their names.
+  const noise = named.filter((row) => !row.isRest && (row.isNoise || isUnknown(row))).sort((a, b) => (a.label < b.label ? -1 : 1));
   if (!isTop) others.sort((a, b) => (b.estimate ?? -Infinity) - (a.estimate ?? -Infinity) || (a.label < b.label ? -1 : 1));
   const all = [...others, ...noise];
   const lows = all.map((row) => row.low ?? -Infinity).sort((a, b) => a - b), highs = all.map((row) => row.high ?? Infinity).sort((a, b) => a - b);

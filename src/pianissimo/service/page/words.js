@@ -66,7 +66,7 @@ export const CUT = "Cut at 0: the table and downloads have the numbers as they w
 /** Why windows are as long as they are, where nobody chose; `length` is null where none is long enough. */
 export function whyLength(length, tried) {
   if (length === null) return tried ? `Of windows of up to ${many(tried, "tick")} the last does not stand out from its noise, so what came so far is shown.` : "";
-  return length > 1 && tried < length ? `Of shorter windows the last does not stand out from its noise, so those of ${many(length, "tick")} are shown.` : "";
+  return tried > 0 && tried < length ? `Of shorter windows the last does not stand out from its noise, so those of ${many(length, "tick")} are shown.` : "";
 }
 
 /** From when on a label is shown, at the cap that held. */
