@@ -19,8 +19,10 @@ import tempfile
 import unittest.mock
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -354,6 +356,47 @@ def users_whose_disk_fails(told: Told) -> None:
     told.ask(lambda: open_shared(ledger))
 
 
+def an_end(told: Told) -> None:
+    """All ticks are made, the stream is closed, and nothing more is answered; whom streams hide."""
+    with open_stream(replace(by_event(), horizon=2), told.folder / "state", secret=secret(6)) as live:
+        for tick in (1, 2, 3):
+            told.ask(partial(live.tick, rows(tick)))
+    closed: list[Callable[[], Any]] = [
+        live.finish,
+        live.publish,
+        partial(live.tick, rows(3)),
+        partial(live.add, rows(3)),
+    ]
+    closed += [partial(live.payload, 1), partial(live.between, 0, 1), partial(live.rotate_secret, secret(7))]
+    for ask in closed:
+        told.ask(ask)
+    periods: list[tuple[Any, ...]] = [
+        (4, None, None),
+        (4, "1h", None),
+        (4, "1h", "2026-01-01"),
+        ("1d", "1h", "2026-01-01"),
+    ]
+    for within, length, origin in periods:
+        unit = user("user", max_events_per_user=3, within=within)
+        told.say(hides_of(replace(by_user(), unit=unit, tick=length, origin=origin).plan()))
+    loss = Booked(rho=Fraction(1, 2**20), bad=Fraction(1, 2**50), distance=Fraction(1, 2**60))
+    budget = Charge(rho_units=10**9, bad_units=10**9)
+    with open_guarded(told.folder / "ledger", key=told.folder / "key", budget=budget, dataset="") as ledger:
+        accounts: list[tuple[Any, float]] = [
+            (ledger, 0.5),
+            (ledger, 2.5),
+            (ledger, 12),
+            ("not accounted for", 1),
+            ("x", 1),
+        ]
+        for account, epsilon in accounts:
+            told.ask(partial(charge_release, account, loss, epsilon=epsilon, hides=Unit.USER, question="q"))
+            told.say(ledger.spent)
+    named: list[Any] = ["x" * 5000, "a\x00b", 3]
+    for dataset in named:
+        told.ask(partial(open_guarded, told.folder / "other", key=secret(1), budget=budget, dataset=dataset))
+
+
 def public_slots(told: Told) -> None:
     """Ticks are shown when their slots come."""
     moment = [datetime(2026, 1, 1, 0, 1, 1, tzinfo=UTC)]
@@ -422,7 +465,7 @@ def a_ledger(told: Told) -> None:
 
 CHAPTERS: dict[str, Callable[[Told], None]] = {
     each.__name__.replace("_", " "): each
-    for each in (a_life_of_events, lives_after_losses, users_whose_disk_fails, public_slots, a_ledger)
+    for each in (a_life_of_events, lives_after_losses, users_whose_disk_fails, public_slots, an_end, a_ledger)
 }
 
 
