@@ -12,10 +12,10 @@ from tests.history.asked import cpu, in_a_child, pp, room, row
 BUDGET = pp.Budget(4, 1e-6)
 
 
-def memory() -> int:
-    """Bytes that this process holds now."""
+def memory(figure: str = "VmRSS") -> int:
+    """Bytes that this process holds now, or at most so far."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{figure}:"):
             return int(line.split()[1]) * 1024
     return 0
 
@@ -127,7 +127,7 @@ def shared_groups(folder: Path) -> str:
 
 
 PARQUET = """
-import resource, sys
+import sys
 from pathlib import Path
 from tests.history.asked import room
 from tests.history.costs import memory
@@ -135,7 +135,7 @@ spec = room("stream.spec").load_spec(sys.argv[1] + "/shop.toml")
 runs = room("io.runs", "engine.run")
 before = memory()
 runs.run_file(spec, Path(sys.argv[1]) / "out")
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) >> 20)
+print((memory("VmHWM") - before) >> 20)
 """
 
 
