@@ -21,7 +21,7 @@ from tests.service.served import asking, begun, visits
 from tests.service.served import pushed as pushed_of
 
 from pianissimo.io.loop import Metrics
-from pianissimo.service import TokenFile, protocol, pushed, serving, viewer_app
+from pianissimo.service import TokenFile, protocol, serving, viewer_app
 from pianissimo.service.analyst import asked_tables
 from pianissimo.service.app import operator_app
 from pianissimo.service.gate import ROLES, Gate
@@ -257,7 +257,7 @@ def test_bodies_that_are_too_large_are_refused_at_once(folder: Path) -> None:
 def test_a_reader_who_does_not_read_is_given_up_and_keeps_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushed, "PATIENCE", 0.5)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.5)
     live = begun(tmp_path, 1)
     with live, asking([tmp_path / "shop"], public=True) as client:
         port = client.base_url.port or 0

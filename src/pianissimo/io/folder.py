@@ -130,11 +130,11 @@ def _content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
     if form == "jsonl":
         table.write_ndjson(file)
     else:
-        table.with_columns(_plain_text(table)).write_csv(file, quote_style="non_numeric")
+        table.with_columns(plain_text(table)).write_csv(file, quote_style="non_numeric")
     return file.getvalue()
 
 
-def _plain_text(table: pl.DataFrame) -> list[pl.Expr]:
+def plain_text(table: pl.DataFrame) -> list[pl.Expr]:
     """Labels that a spreadsheet would take for a formula, and those that begin as these then do, after an apostrophe.
 
     Whoever writes events chooses labels: `=HYPERLINK(...)` must not become a link in what somebody opens.

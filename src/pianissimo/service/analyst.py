@@ -21,7 +21,8 @@ from pianissimo.checks import check_name
 from pianissimo.errors import BudgetError, InputError, ParameterError, PianissimoError, SpecError
 from pianissimo.service.answers import documented
 from pianissimo.service.gate import GateError
-from pianissimo.service.library import BusyError, Library
+from pianissimo.service.library import Library
+from pianissimo.service.room import BusyError
 from pianissimo.service.shelf import as_json
 from pianissimo.service.viewer import StreamName
 from pianissimo.storage.connection import is_like_a_url
@@ -30,7 +31,10 @@ from pianissimo.stream.toml_table import path_from, read_toml
 from pianissimo.table import StepAllowance, Table, TableLedger
 
 _LONGEST_ANSWER = 1 << 26
-_LOST = "a question must come to its answer, got one that was cut off: it may be charged; ask with another key"
+_LOST = (
+    "a question must come to its answer, got one that is being asked, or was cut off and may be charged: send it "
+    "again; only if this stays so for as long as a question takes, ask with another key"
+)
 
 
 class QuestionAsked(BaseModel):

@@ -5,6 +5,7 @@ is not let in gets one that is a function of the request and the tokens.
 """
 
 import asyncio
+import ipaddress
 import re
 import time
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from typing import Any
 
 from pianissimo.service.answers import Headers, header_of, is_known, refusal_body, refusal_headers, safe_headers
 from pianissimo.service.library import Library
+from pianissimo.service.room import PIECE, BusyError
 from pianissimo.service.tokens import Access, Grant
 
 Scope = MutableMapping[str, Any]
@@ -59,7 +61,7 @@ class Gate:
     ) -> None:
         """`names` are what analysts, writers and operators may ask for: other than viewers, who have the streams."""
         self._app, self.library = app, library
-        self._hosts = _LOOPBACK | {each.lower() for each in hosts}
+        self._hosts = _LOOPBACK | set(map(_as_asked, hosts))
         self._headers = safe_headers(embedded_in)
         self._names = dict(names or {})
         self._kept = b"public" if library.public else b"private"
@@ -77,11 +79,12 @@ class Gate:
             self._check_sender(scope)
             stream = self._admitted(scope)
             found = None if stream is None else self._stored(scope, stream)
+            sent = self._sent(send)
             if found is not None:
-                await send({"type": "http.response.start", "status": found[0], "headers": found[1]})
-                await send({"type": "http.response.body", "body": found[2]})
+                await sent({"type": "http.response.start", "status": found[0], "headers": found[1]})
+                await sent({"type": "http.response.body", "body": found[2]})
                 return
-            await self._app(scope, self._bounded(scope, receive), self._with_headers(send))
+            await self._app(scope, self._bounded(scope, receive), sent)
         except GateError as error:
             await self._refuse(error, send)
 
@@ -144,10 +147,11 @@ class Gate:
         return is_much
 
     def stored(self, scope: Scope) -> tuple[int, Headers, bytes] | None:
-        """Status, headers and stored bytes, if a release that is at hand is asked for; refuses as a request is."""
+        """Status, headers and stored bytes, if a short release at hand is asked for; refuses as a request is."""
         self._check_sender(scope)
         stream = self._admitted(scope)
-        return None if stream is None else self._stored(scope, stream)
+        found = None if stream is None else self._stored(scope, stream)
+        return None if found is None or len(found[2]) > PIECE else (found[0], [*self._headers, *found[1]], found[2])
 
     def _stored(self, scope: Scope, stream: str) -> tuple[int, Headers, bytes] | None:
         parts = scope["path"].split("/")
@@ -161,7 +165,7 @@ class Gate:
                 raise GateError(404)
             return None
         tag = f'"{found.digest.hex()}"'
-        headers = [*self._headers, *stored_headers(tag, self._kept)]
+        headers = stored_headers(tag, self._kept)
         if is_known(tag, header_of(scope["headers"], b"if-none-match")):
             return 304, headers, b""
         headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(found.payload))]
@@ -192,11 +196,39 @@ class Gate:
 
         return bounded
 
-    def _with_headers(self, send: Send) -> Send:
+    def _sent(self, send: Send) -> Send:
+        """Answers with their headers, and in pieces. The head waits for the body, for which there may be no room."""
+        head: Message | None = None
+        is_refused = False
+
         async def sent(message: Message) -> None:
+            nonlocal head, is_refused
             if message["type"] == "http.response.start":
-                message["headers"] = [*self._headers, *message.get("headers", [])]
-            await send(message)
+                head = {**message, "headers": [*self._headers, *message.get("headers", [])]}
+                return
+            body = message.get("body", b"")
+            if len(body) <= PIECE:
+                await out(message)
+                return
+            try:
+                await self.library.room.hand_over(
+                    body, lambda piece: out({**message, "body": piece, "more_body": True})
+                )
+            except BusyError:
+                if head is None:
+                    raise
+                head, is_refused = None, True
+                await self._refuse(GateError(503), send)
+                return
+            await out({**message, "body": b""})
+
+        async def out(message: Message) -> None:
+            nonlocal head
+            if head is not None:
+                await send(head)
+                head = None
+            if not is_refused:
+                await send(message)
 
         return sent
 
@@ -208,6 +240,15 @@ class Gate:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _as_asked(host: str) -> str:
+    """A name or an address as requests have it: IPv6 within brackets, and as short as it goes."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host.lower()
+    return f"[{address}]" if address.version == 6 else str(address)
 
 
 def stored_headers(tag: str, kept: bytes) -> Headers:

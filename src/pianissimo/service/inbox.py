@@ -28,6 +28,9 @@ LONGEST_SEGMENT = 64 << 20
 
 _SCHEMA, _RECORD_BATCH = 1, 3
 _MOST_COLUMNS = 256
+_PLAIN = frozenset({1, 2, 3, 5, 6, 8, 9, 10, 20, 24})
+"""Types as Arrow numbers them: null, whole, float, text, bool, date, time, timestamp, large text, views of text."""
+
 _BAD = (ValueError, TypeError, RecursionError, OverflowError, EOFError, OSError, zlib.error, msgspec.MsgspecError)
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -44,12 +47,12 @@ class Inbox:
         self._path, self._size = self._folder / f"events-{secrets.token_hex(8)}.jsonl", 0
 
     def put(self, lines: bytes) -> None:
-        """Keep whole lines: synced, or not at all."""
+        """Keep whole lines, synced; of a fault, a part may stay."""
         with self._lock:
             try:
-                self._size = append(self._path, lines)
+                self._size = append(self._path, lines, is_followed=True)
             except OSError as error:
-                self._begin()  # what a failed sync left in the file nobody knows
+                self._begin()  # what a fault left in the file nobody knows: whole lines of it may be counted
                 raise fault_of(error, self._folder) from None
             if self._size >= LONGEST_SEGMENT:
                 self._begin()
@@ -84,11 +87,13 @@ def _json_lines(content: bytes) -> bytes:
 
 
 def _arrow(content: bytes) -> bytes:
-    if not all(_is_plain(kind, table) for kind, table in _messages(content)):
-        raise ValueError("compressed, from a dictionary or nested: nobody knows how long or deep it is")
-    frame = pl.read_ipc_stream(io.BytesIO(content))
-    if not 1 <= frame.height <= MOST_EVENTS or frame.width > _MOST_COLUMNS:
+    # All that is known of it before polars is given it: a nested schema may end the process, and few bytes be many.
+    (kind, schema), *batches = _messages(content)
+    if kind != _SCHEMA or schema is None or not _is_flat(schema):
+        raise ValueError("not plain columns")
+    if not 1 <= sum(_rows(*each) for each in batches) <= MOST_EVENTS:
         raise ValueError("too many, or none")
+    frame = pl.read_ipc_stream(io.BytesIO(content))
     lengths = frame.select(pl.all().cast(pl.String).str.len_bytes().fill_null(4).cast(pl.Int64))
     if max(lengths.sum_horizontal()) > LONGEST_EVENT or sum(lengths.sum().row(0)) > LONGEST_UNPACKED:
         raise ValueError("too long")
@@ -170,11 +175,15 @@ def _messages(content: bytes) -> Iterator[tuple[int, _Table | None]]:
         place += 8 + length + body
 
 
-def _is_plain(kind: int, header: _Table | None) -> bool:
-    """Whether a message is a schema of plain columns, or a batch of them whose fourth field says of no compression."""
-    if header is None or kind not in (_SCHEMA, _RECORD_BATCH):
-        return False
-    if kind == _RECORD_BATCH:
-        return header.place_of(3) is None
-    columns = header.tables(1)
-    return all(column.place_of(4) is None and not column.tables(5) for column in columns)
+def _is_flat(schema: _Table) -> bool:
+    """Whether a schema has plain columns alone: none from a dictionary (the fifth field), none within another."""
+    columns = schema.tables(1)
+    return all(each.number(2, "<B") in _PLAIN and each.place_of(4) is None and not each.tables(5) for each in columns)
+
+
+def _rows(kind: int, batch: _Table | None) -> int:
+    """How many a batch says it has; refuses what is compressed (its fourth field says so), or another message."""
+    rows = -1 if batch is None or kind != _RECORD_BATCH else batch.number(0, "<q")
+    if batch is None or rows < 0 or batch.place_of(3) is not None:
+        raise ValueError("not a plain batch: nobody knows how long it is")
+    return rows

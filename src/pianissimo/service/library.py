@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from pianissimo.errors import ParameterError
+from pianissimo.service.room import BusyError, Room
 from pianissimo.service.shelf import Shelf
 from pianissimo.service.tokens import Grant, KnownTokens, TokenFile
 
@@ -22,10 +23,6 @@ MOST_WAITING = 64
 _THREADS = 2
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
-
-
-class BusyError(Exception):
-    """More work than may wait."""
 
 
 class Bell:
@@ -62,9 +59,11 @@ class Library:
         self._tokens = tokens
         self.known = KnownTokens({}) if tokens is None else tokens.look()
         self.bell = Bell()
+        self.room = Room()
         self.is_closing = False
         self._pool = ThreadPoolExecutor(_THREADS, "pianissimo-work")
-        self._watching = ThreadPoolExecutor(2, "pianissimo-watch")
+        self._looks = [self._look_at_tokens, *(shelf.look for shelf in self.shelves.values())]
+        self._watching = ThreadPoolExecutor(len(self._looks), "pianissimo-watch")
         self._waiting = 0
 
     async def at_work(self, do: Callable[_Given, _Found], *args: _Given.args, **more: _Given.kwargs) -> _Found:
@@ -80,8 +79,8 @@ class Library:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """While it is open, it is looked after."""
-        # A store that hangs keeps nobody in whose token is revoked.
-        tasks = [asyncio.create_task(self._watch(look)) for look in (self._look, self._look_at_tokens)]
+        # Each by itself: a store that hangs keeps nobody in whose token is revoked, nor another stream waiting.
+        tasks = [asyncio.create_task(self._watch(look)) for look in self._looks]
         try:
             yield
         finally:
@@ -105,9 +104,6 @@ class Library:
             await asyncio.sleep(EVERY - time.time() % EVERY)
             if await loop.run_in_executor(self._watching, look):
                 self.bell.ring()
-
-    def _look(self) -> bool:
-        return sum(shelf.look() for shelf in self.shelves.values()) > 0
 
     def _look_at_tokens(self) -> bool:
         before = self.known

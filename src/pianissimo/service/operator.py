@@ -19,7 +19,8 @@ from pianissimo.io.inspect import read_status
 from pianissimo.io.loop import Metrics
 from pianissimo.service.answers import documented
 from pianissimo.service.gate import GateError
-from pianissimo.service.library import BusyError, Library
+from pianissimo.service.library import Library
+from pianissimo.service.room import BusyError
 from pianissimo.service.shelf import as_json
 
 

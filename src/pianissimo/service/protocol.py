@@ -48,6 +48,10 @@ class PatientProtocol(H11Protocol):
         if not self._answered(data):
             super().data_received(data)
 
+    def resume_writing(self) -> None:
+        self._unread = 0  # however much is waiting at the next look, some was taken
+        super().resume_writing()
+
     def _look_at_clock(self) -> None:
         """Give up a client that has not finished the head of a request in time, or takes no byte of an answer."""
         unread = self.transport.get_write_buffer_size()

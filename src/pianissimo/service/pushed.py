@@ -9,19 +9,15 @@ from typing import Any
 
 from starlette.responses import Response
 
+from pianissimo.durable.records import StoredRelease
 from pianissimo.errors import PianissimoError
 from pianissimo.service.library import Library
+from pianissimo.service.room import PIECE, BusyError
 from pianissimo.service.shelf import Shelf
 from pianissimo.service.tokens import Grant
 
 PULSE = 15.0
 """Seconds after which somebody who waits is sent a sign of life."""
-
-PATIENCE = 30.0
-"""Seconds that a reader has for a piece of a release, until the connection is given up."""
-
-PIECE = 1 << 16
-"""Bytes that are sent at a time: so much at most is held for a reader who is slow."""
 
 
 class PushedReleases(Response):
@@ -54,8 +50,8 @@ class PushedReleases(Response):
                     await self._push(b": still here\n\n", send)
             if not gone.done():
                 await send({"type": "http.response.body", "body": b""})
-        except (TimeoutError, OSError, PianissimoError):
-            return  # too slow, or a store that cannot be read: it comes again from where it was
+        except (BusyError, OSError, PianissimoError):
+            return  # no room, or a store that cannot be read: it comes again from where it was
         finally:
             gone.cancel()
 
@@ -67,15 +63,20 @@ class PushedReleases(Response):
                     return
                 found = self._shelf.at_hand(tick) or await self._library.at_work(self._shelf.release, tick)
                 if found is not None:
-                    await self._push(b"id: %d\nevent: release\ndata: %b\n\n" % (tick, found.payload), send)
+                    await self._push_release(found, send)
                 self._after = tick
+
+    async def _push_release(self, found: StoredRelease, send: Any) -> None:
+        head, end = b"id: %d\nevent: release\ndata: " % found.tick, b"\n\n"
+        if len(found.payload) <= PIECE:
+            await self._push(head + found.payload + end, send)
+            return
+        for content in (head, found.payload, end):
+            await self._push(content, send)  # the stored bytes themselves: all who are sent them hold them once
 
     @staticmethod
     async def _push(content: bytes, send: Any) -> None:
-        for start in range(0, len(content), PIECE):
-            async with asyncio.timeout(PATIENCE):
-                body = content[start : start + PIECE]
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": content, "more_body": True})
 
 
 async def _gone(receive: Any) -> None:

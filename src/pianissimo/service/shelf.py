@@ -418,7 +418,7 @@ class Shelf:
 
 def as_json(content: object) -> bytes:
     """Plain data as JSON, the same bytes for the same data."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_moment).encode()
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_moment, allow_nan=False).encode()
 
 
 def _moment(value: object) -> str:

@@ -14,11 +14,12 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from pianissimo.errors import PianissimoError
-from pianissimo.io.folder import with_tick
+from pianissimo.io.folder import plain_text, with_tick
 from pianissimo.service.answers import documented, is_known, tag_of
 from pianissimo.service.gate import GateError, stored_headers
-from pianissimo.service.library import BusyError, Library
+from pianissimo.service.library import Library
 from pianissimo.service.pushed import PushedReleases
+from pianissimo.service.room import BusyError
 from pianissimo.service.shelf import Shelf, as_json
 from pianissimo.stream.release import table_of
 
@@ -39,9 +40,6 @@ _TYPES = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-_FORMULA = r"^[=+\-@\t\r]"
-"""How a label begins that a spreadsheet would take for a formula."""
-
 _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 StreamName = Annotated[str, Path(pattern=_NAME, description="The name of the stream.")]
 QueryName = Annotated[str | None, Query(pattern=_NAME, description="One query alone.")]
@@ -389,7 +387,7 @@ def _query_page(shelf: Shelf, begin: int, end: int, query: str, format: str) -> 
         rows = json.dumps(told)[:-1] + f', "next": {json.dumps(following)}, "columns": {json.dumps(columns)}, "rows": '
         return rows.encode() + as_json(whole.to_dicts()) + b"}", following
     if format == "csv":
-        return whole.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv().encode(), following
+        return whole.with_columns(plain_text(whole)).write_csv().encode(), following
     output = io.BytesIO()
     if format == "parquet":
         whole.write_parquet(output)

@@ -11,7 +11,8 @@ from pianissimo.errors import InputError, StoreError
 from pianissimo.service.answers import documented
 from pianissimo.service.gate import GateError
 from pianissimo.service.inbox import READERS, Inbox, lines_of
-from pianissimo.service.library import BusyError, Library
+from pianissimo.service.library import Library
+from pianissimo.service.room import BusyError
 from pianissimo.service.viewer import StreamName
 
 _STORED = b'{"state":"stored"}'

@@ -172,8 +172,11 @@ def remove_temporaries(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def append(path: Path, content: bytes) -> int:
-    """Add to the end of a file for its owner alone, made if it is not there; gives its size. No half of it stays."""
+def append(path: Path, content: bytes, *, is_followed: bool = False) -> int:
+    """Add to the end of a file for its owner alone, made if it is not there; gives its size. No half of it stays.
+
+    Where a file is followed, what a fault left stays: who has read it must not find the file shorter.
+    """
     is_new = not path.exists()
     with opened(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW) as descriptor:
         end = os.lseek(descriptor, 0, os.SEEK_END)
@@ -181,7 +184,8 @@ def append(path: Path, content: bytes) -> int:
             write_all(descriptor, content)
             sync(descriptor)
         except OSError:
-            os.ftruncate(descriptor, end)
+            if not is_followed:
+                os.ftruncate(descriptor, end)
             raise
     if is_new:
         sync_folder(path.parent)
