@@ -42,7 +42,8 @@ def table() -> str:
             ours = f"{_digits(row.ours)} {row.unit}"
             ratio = f"{_digits(row.ratio)} times {row.peer} ({_digits(row.theirs)} {row.unit})"
             by = f"`{name}`, {kept['measured']}, {kept['commit']}"
-            lines.append(f"| {row.what} | {ours} | {ratio} | {row.bar.replace('<', '&lt;')} | {by} |")
+            bar = row.bar.replace("<", "&lt;") + ("" if row.holds else ", **not held**")
+            lines.append(f"| {row.what} | {ours} | {ratio} | {bar} | {by} |")
     return "\n".join(lines)
 
 
