@@ -40,7 +40,7 @@ def rows() -> Iterator[Row]:
         at_most=4,
     )
     yield Row(
-        what=f"that tick where all {SHARDS} shards were lost, five ticks after they were stored: the same bytes; CPU",
+        what=f"that tick where all {SHARDS} shards were lost, five ticks after the beginning: the same bytes; CPU",
         peer="with them at hand",
         ours=resumed[LOST_AT - 1],
         theirs=sharded[LOST_AT - 1],
