@@ -89,8 +89,8 @@ class Cluster:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def workers(self, names: Path) -> SparkWorkers:
-        """Those who gather here."""
+    def workers(self, names: Path, shards: Path | None = None) -> SparkWorkers:
+        """Those who gather here, and have shards where a stream has them."""
         root = Path(pp.__file__).parents[1]
         own = {
             "spark.driver.host": "127.0.0.1",
@@ -102,7 +102,9 @@ class Cluster:
             "spark.sql.session.timeZone": "UTC",
         }
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        return SparkWorkers(self.master, names=str(names), tasks=4, order=("time",), settings={**own, **self.settings})
+        key = None if shards is None else str(shards)
+        settings = {**own, **self.settings}
+        return SparkWorkers(self.master, names=str(names), shards=key, tasks=4, order=("time",), settings=settings)
 
 
 def stream() -> pp.Stream:
