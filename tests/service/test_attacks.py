@@ -175,6 +175,9 @@ BOMBS = {
     "views of one long label": _stream(_views(10_000)),
     "a list": _stream(pa.array([["x"]])),
     "runs": _stream(pa.RunEndEncodedArray.from_arrays(pa.array([10_000], pa.int32()), pa.array(["x" * 100_000]))),
+    "a buffer that says it is long": _stream(pa.array(["x" * 9_999])).replace(
+        struct.pack("<q", 9_999), struct.pack("<q", 2**48)
+    ),
     "many nulls": _stream(pa.nulls(9_999)).replace(struct.pack("<q", 9_999), struct.pack("<q", 2**40)),
 }
 

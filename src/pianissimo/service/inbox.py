@@ -140,6 +140,17 @@ class _Table:
         places = range(first + 4, first + 4 + 4 * many, 4)
         return [_Table(self._buffer, each + _read("<I", self._buffer, each)) for each in places]
 
+    def numbers(self, field: int, each: int = 1) -> list[int]:
+        """The numbers in a field that has several entries of so many."""
+        place = self.place_of(field)
+        if place is None:
+            return []
+        first = place + _read("<I", self._buffer, place)
+        many = each * _read("<I", self._buffer, first)
+        if many > len(self._buffer) // 8:
+            raise ValueError("outside")
+        return [_read("<q", self._buffer, first + 4 + 8 * entry) for entry in range(many)]
+
     def number(self, field: int, form: str) -> int:
         """The number in a field, or 0."""
         place = self.place_of(field)
@@ -186,4 +197,7 @@ def _rows(kind: int, batch: _Table | None) -> int:
     rows = -1 if batch is None or kind != _RECORD_BATCH else batch.number(0, "<q")
     if batch is None or rows < 0 or batch.place_of(3) is not None:
         raise ValueError("not a plain batch: nobody knows how long it is")
+    # Lengths of columns, places and lengths of buffers, and how many views have: so much is allocated, unseen.
+    if not all(0 <= each <= LONGEST_UNPACKED for each in batch.numbers(1, 2) + batch.numbers(2, 2) + batch.numbers(4)):
+        raise ValueError("longer than it is")
     return rows
