@@ -30,8 +30,8 @@ import pyspark
 import pianissimo as pp
 from pianissimo.spark import SparkWorkers
 
-HOURS = range(8, 18)
-KILLED_AT = 12
+HOURS = range(9, 14)
+KILLED_AT = 11
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
 
 

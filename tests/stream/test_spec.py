@@ -258,7 +258,9 @@ KINDS = (
     "'count', 'sum', 'mean', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', "
     "'trending', 'heavy_hitters'"
 )
-STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage', 'history'"
+STREAM_FIELDS = (
+    "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage', 'history', 'shards'"
+)
 
 
 @pytest.mark.parametrize(
