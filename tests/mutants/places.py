@@ -49,7 +49,7 @@ ACCURACY = (
     *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key", "_make_room"),
     *("detect", "means"),
     # Searches: the promise is priced from what they find.
-    *("_shares", "least_integer", "least_sigma", "best_base", "positions", "_orders_for_epsilon", "_around_first"),
+    *("_shares", "least_integer", "best_base", "_orders_for_epsilon", "_around_first"),
 )
 PACE = ("wait", "lacking", "_is_due", "_deadline")
 """Parts of names of functions and classes that carry no promise about privacy."""
