@@ -1,5 +1,6 @@
 """Attacks on a service, each the smallest that is known: by readers who do not read, writers, and tokens of others."""
 
+import errno
 import json
 import pickle
 import socket
@@ -320,6 +321,22 @@ def test_a_fault_of_the_disk_makes_no_file_shorter_that_is_followed(
     got += read()
     feed.close()
     assert got == ['{"a": 1}', '{"a": 2}', '{"a": 3}']
+
+
+def test_a_full_disk_makes_no_file_for_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = Inbox(tmp_path)
+    inbox.put(b'{"a": 1}\n')
+
+    def full(_: int, __: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", full)
+        for _ in range(20):
+            with pytest.raises(StoreError):
+                inbox.put(b'{"a": 2}\n')
+    inbox.put(b'{"a": 3}\n')
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b'{"a": 1}\n{"a": 3}\n']
 
 
 def test_an_answer_is_json_that_every_reader_takes() -> None:

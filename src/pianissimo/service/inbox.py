@@ -18,7 +18,7 @@ import msgspec
 import polars as pl
 
 from pianissimo.errors import InputError
-from pianissimo.storage.files import append, fault_of
+from pianissimo.storage.files import FailedSyncError, append, fault_of
 
 MOST_EVENTS = 10_000
 LONGEST_EVENT = 16_384
@@ -52,10 +52,20 @@ class Inbox:
             try:
                 self._size = append(self._path, lines, is_followed=True)
             except OSError as error:
-                self._begin()  # what a fault left in the file nobody knows: whole lines of it may be counted
+                if isinstance(error, FailedSyncError) or self._is_longer():
+                    self._begin()  # what a fault left in the file nobody knows: whole lines of it may be counted
                 raise fault_of(error, self._folder) from None
             if self._size >= LONGEST_SEGMENT:
                 self._begin()
+
+    def _is_longer(self) -> bool:
+        """Whether a fault left something. Else the file is gone on with: a full disk makes no file for each request."""
+        try:
+            return self._path.stat().st_size != self._size
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
 
 def lines_of(body: bytes, kind: str, packed: str | None) -> bytes:
