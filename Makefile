@@ -49,10 +49,13 @@ PORT ?= 8080
 dashboard: build  ## the same on a live page in the browser, one tick a second
 	$(BIN)/pianissimo demo --ticks 600 --serve 127.0.0.1:$(PORT)
 
+# One more than two cores: many tests wait for a process, a server or a clock.
+TESTERS ?= 3
+
 test: build  ## all tests: Rust, Python, docstring examples
 	rm -rf target/reliability
 	cargo test --release --locked --quiet
-	$(BIN)/python -m pytest -n auto --dist worksteal -q
+	$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal -q
 
 docs: report  ## the site, in site/: without a warning, and nothing in it asks another server
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet

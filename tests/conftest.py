@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 
-settings.register_profile("every change", deadline=None, derandomize=True)
+settings.register_profile("every change", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("nightly", deadline=None)
 settings.load_profile("nightly" if os.environ.get("PIANISSIMO_FRESH_NOISE") else "every change")
 

@@ -35,6 +35,19 @@ class GivenNoise(NoNoise):
         out[:] = self.draws.get(self.path, 0) if law == "gaussian" else 0
 
 
+def counting_noise(seed: int, drawn: list[int]) -> SeededNoise:
+    """Noise that notes for how many keys each draw is."""
+
+    class Counting(SeededNoise):
+        __slots__ = ()
+
+        def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+            drawn.append(len(keys))
+            super().draw(law, parameter, keys, out)
+
+    return Counting(seed)
+
+
 def split_anyhow(batch: Sequence[Any], cuts: Sequence[int]) -> list[Sequence[Any]]:
     """The batch in consecutive pieces, cut at the given places.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.faults.report import size
 
 from pianissimo.audit import AuditReport, AuditVerdict
 from pianissimo.audit.replayed import replay_report
@@ -35,8 +36,11 @@ def replayed(name: str, pairs: int = 2) -> AuditReport:
 def test_no_unit_moves_more_than_it_may_and_none_chooses_noise() -> None:
     assert len(plans()) >= 12
     for name in plans():
-        report = replayed(name)
-        assert report.verdict is AuditVerdict.SOUND, (name, str(report), report.decisive)
+        report = replayed(name, pairs=size(1, 2))
+        # Of one pair a query may happen to see nothing move, of two none.
+        seen = [each.verdict for each in report.findings]
+        assert set(seen) <= {AuditVerdict.SOUND, AuditVerdict.BLIND}, (name, str(report), report.decisive)
+        assert seen.count(AuditVerdict.BLIND) <= size(len(seen) // 4, 0), (name, report.findings)
 
 
 def blamed(name: str) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.shared_checks import resumed, stored
+from tests.shared_checks import counting_noise, resumed, stored
 
 from pianissimo import codec
 from pianissimo.counting import KnownHistogram, TopList
@@ -144,20 +144,12 @@ def test_keeping_a_bound_that_deletions_lowered_is_caught(monkeypatch: pytest.Mo
 
 
 def test_work_is_for_few_labels() -> None:
-    """Of a thousand labels with few events and three with many, noise is drawn for three, and for two after a while."""
+    """Of a thousand labels with few events and three with many, noise is drawn for these alone."""
     plan = PLANS["haar"]
     drawn: list[int] = []
-
-    class Counting(SeededNoise):
-        __slots__ = ()
-
-        def draw(self, law: str, parameter: Any, keys: Any, out: Any) -> None:
-            drawn.append(len(keys))
-            super().draw(law, parameter, keys, out)
-
     labels = ["a", "b", "c", *(f"rare {place}" for place in range(1000))]
     domain = Domain(labels)
-    run: Any = Run(TopList(histogram=KnownHistogram(plan=plan, domain=domain), k=1), Counting(3))
+    run: Any = Run(TopList(histogram=KnownHistogram(plan=plan, domain=domain), k=1), counting_noise(3, drawn))
     for tick in range(1, 6):
         batch = [*labels, *("abc"[:tick] if tick < 3 else "a") * 4000]
         run.update(pl.Series(batch))

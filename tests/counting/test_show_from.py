@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.shared_checks import resumed, stored
+from tests.shared_checks import counting_noise, resumed, stored
 
 import pianissimo as pp
 from pianissimo import codec
@@ -125,19 +125,11 @@ def test_forgetting_that_a_label_moved_is_caught(monkeypatch: pytest.MonkeyPatch
     assert not as_the_plain(plan, ticks, SeededNoise(1), show_from=floor_of(plan))
 
 
-def test_work_is_for_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_for_few_labels() -> None:
     """Of a thousand labels with one event each and one with many, noise is drawn for one."""
     plan = PLANS["haar"]
     drawn: list[int] = []
-
-    class Counting(SeededNoise):
-        __slots__ = ()
-
-        def draw(self, law: str, parameter: Any, keys: Any, out: Any) -> None:
-            drawn.append(len(keys))
-            super().draw(law, parameter, keys, out)
-
-    run: Any = Run(made(plan, show_from=floor_of(plan)), Counting(3))
+    run: Any = Run(made(plan, show_from=floor_of(plan)), counting_noise(3, drawn))
     for _ in range(3):
         run.update(pl.Series([f"rare {place}" for place in range(1000)] + ["often"] * 2 * floor_of(plan)))
         assert list(run.release().value.to_dict()) == ["often"]

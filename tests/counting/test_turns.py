@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.shared_checks import resumed, stored
+from tests.shared_checks import counting_noise, resumed, stored
 
 import pianissimo as pp
 from pianissimo import codec
@@ -122,15 +122,7 @@ def test_looking_at_all_labels_below_the_lower_threshold_is_caught(monkeypatch: 
 
 def test_noise_is_drawn_for_labels_whose_turn_it_is() -> None:
     drawn: list[int] = []
-
-    class Counting(SeededNoise):
-        __slots__ = ()
-
-        def draw(self, law: str, parameter: Any, keys: Any, out: Any) -> None:
-            drawn.append(len(keys))
-            super().draw(law, parameter, keys, out)
-
-    run: Any = Run(made(PLANS["tree"], 8), Counting(3))
+    run: Any = Run(made(PLANS["tree"], 8), counting_noise(3, drawn))
     run.update(pl.Series([f"rare {place}" for place in range(800)]))
     run.release()
     assert max(drawn) < 200

@@ -122,9 +122,9 @@ def grouped_process(pipe: Any, place: str, actions: dict[str, str], options: dic
 
 @pytest.mark.parametrize("point", RUNNING if SOAK else ["seal.after_commit", "release.after_commit", "witness.sync"])
 def test_a_killed_process_leaves_a_group_that_the_next_start_releases(
-    sqlite_home: Home, one_by_one: list[Any], point: str
+    home: Home, undisturbed: list[bytes], point: str
 ) -> None:
-    copy = sqlite_home.copy()
+    copy = home.copy()
     process, pipe = start(grouped_process, copy.place, {point: "kill:2"}, copy.options)
     process.join(60)
     pipe.close()
@@ -132,7 +132,7 @@ def test_a_killed_process_leaves_a_group_that_the_next_start_releases(
     with copy.open() as live:
         assert live.tick_number == 6
         assert live.visible_tick == 6
-        assert payloads(live, 6) == one_by_one[4][:6]
+        assert payloads(live, 6) == undisturbed
     copy.drop()
 
 

@@ -44,7 +44,7 @@ from pianissimo.storage.connection import Connection
 from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
-KILLS = size(8, 25)
+KILLS = size(4, 25)
 """At each point; every second one where the life before was killed."""
 
 APART = ("intend", "charge", "create", "recover", "rotate")

@@ -85,9 +85,10 @@ class Order:
         ordered = []
         for name in names:
             family = name.partition("[")[0]
-            ordered.append((rank[family], name))
+            # The short ones first: more of them fit.
+            ordered.append((rank[family], self._reached.seconds[name], name))
             rank[family] += 1
-        direct = [*first, *(name for _, name in sorted(ordered, key=lambda each: each[0]) if name not in first)]
+        direct = [*first, *(name for _, _, name in sorted(ordered) if name not in first)]
         anew = [test for name in names if name.endswith("::") for test in self._files[name[:-2]] if test not in names]
         pins = sum(self._reached.seconds[name] for name in pinned)
         direct = [name for name in direct if not name.endswith("::")]

@@ -129,7 +129,7 @@ def test_the_weights_of_an_interval_depend_on_its_length_alone(start: int, lengt
         expected[place] -= entry
     kept = plan._between(start, end)
     assert list(kept.fixed[end - 1 :: -1]) == expected
-    assert kept.floats[end - 1 :: -1].tolist() == [math.ldexp(entry, -256) for entry in expected]
+    assert kept.latest_last[-end:].tolist() == [math.ldexp(entry, -256) for entry in expected]
     squares = sum((abs(entry) + 2 * weights.error) ** 2 for entry in expected)
     assert plan.difference_variance(start, end) == Fraction(squares, 4**256) * plan.noise.variance
 

@@ -58,7 +58,7 @@ def events(tick: int) -> pl.DataFrame:
 
 
 def opened(stream: pp.Stream, folder: Path, workers: Any = None, **options: Any) -> DurableStream:
-    chosen = Options(snapshot_every=2, workers=workers, **options)
+    chosen = Options(**{"snapshot_every": 2, "workers": workers, **options})
     return DurableStream(Request(stream), wire(folder / "state", secret=SECRET), chosen)
 
 

@@ -33,7 +33,7 @@ from pianissimo.stream.live import LiveCore
 from pianissimo.testing import SeededNoise
 from pianissimo.users.heads import UserCounts
 
-RUNS = 40 if SOAK else 8
+RUNS = 40 if SOAK else 5
 """docs/coverage.md has many more, and says how many."""
 
 

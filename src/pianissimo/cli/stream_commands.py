@@ -105,6 +105,7 @@ def check(*, file: Path, as_json: bool) -> None:
     """
     from pianissimo.cli.render import console, facts
     from pianissimo.io.source_check import NOT_PRIVATE, check_source
+    from pianissimo.io.source_sizes import counted_text
     from pianissimo.stream.spec import load_spec
 
     spec = load_spec(file)
@@ -123,9 +124,10 @@ def check(*, file: Path, as_json: bool) -> None:
         for title in ("columns", "refused", "nulls", "outside", "not_listed"):
             lines |= {f"{title}: {name}": each for name, each in found[title].items()}
         lines |= {f"cut_share: {name}": f"{each:+.1%}" for name, each in found["cut_share"].items()}
+        lines |= {f"unread_share: {name}": f"{each:.1%}" for name, each in found["unread_share"].items()}
         for name, caps in found["above_cap"].items():
             lines[f"above_cap: {name}"] = "; ".join(
-                f"above {cap:,}: {users:,} users, {more:,} {what} beyond"
+                f"above {cap:,}: {counted_text(users, 'user', 'users')}, {more:,} {what} beyond"
                 for (_, cap), (_, users), (what, more) in map(dict.items, caps)
             )
         lines |= {f"plan: {name}": " ".join(words) for name, words in found["plan"].items()}

@@ -182,7 +182,8 @@ class LabelSums(Conversing[LabelSeries], OverPlan):
     @property
     def ends(self) -> tuple[int, int]:
         """The range in coarse steps."""
-        return self.low // self.coarse, self.high // self.coarse
+        low, high = (end // self.coarse for end in (self.low, self.high))
+        return low, high
 
     @property
     def centre(self) -> int:
@@ -294,7 +295,7 @@ class LabelSums(Conversing[LabelSeries], OverPlan):
         if isinstance(keys.dtype, pl.List):
             distinct = pl.col("key").list.drop_nulls().list.unique(maintain_order=True)
             rows = rows.select(distinct.list.head(self.max_keys_per_event), "value")
-            rows = rows.filter(pl.col("key").list.len() > 0).explode("key")
+            rows = rows.explode("key").drop_nulls("key")
         found = rows.group_by("key").agg(pl.len().alias("number"), pl.col("value").sum()).sort("key")
         if any_too_long(found["key"]):
             raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")

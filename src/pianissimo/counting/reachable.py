@@ -49,8 +49,9 @@ class Reachable:
         else:
             moved = np.concatenate(self._moved) if self._moved else self._slots[:0]
         self._moved = []
-        if len(counts) > len(self._are_in):
-            self._are_in = np.concatenate([self._are_in, np.zeros(len(counts) - len(self._are_in), dtype=np.bool_)])
+        grown = len(counts) - len(self._are_in)
+        if grown:
+            self._are_in = np.concatenate([self._are_in, np.zeros(grown, dtype=np.bool_)])
         near = moved[counts[moved] >= self.least]
         new = np.unique(near[~self._are_in[near]])
         self._are_in[new] = True
@@ -112,9 +113,9 @@ class Turns:
 
     def due(self, labels: pl.Series, tick: int) -> NDArray[np.int64]:
         """The slots of the labels whose turn it is at a tick."""
-        if len(labels) > len(self._turns):
-            new = turns_of(labels[len(self._turns) :], self._every)
-            self._turns = np.concatenate([self._turns, new])
+        new = labels[len(self._turns) :]
+        if len(new):
+            self._turns = np.concatenate([self._turns, turns_of(new, self._every)])
         return np.flatnonzero(self._turns == tick % self._every)
 
     def shown(self, shown: NDArray[np.bool_]) -> NDArray[np.int64]:

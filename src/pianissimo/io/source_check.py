@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -23,16 +22,16 @@ import polars as pl
 
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.kafka import kafka_settings
-from pianissimo.io.source_sizes import SourceSizes, as_texts, strange_texts
+from pianissimo.io.source_caps import UnitsBesideCaps
+from pianissimo.io.source_sizes import SourceSizes, StrangeTexts, as_texts, strange_texts
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
-from pianissimo.queries import Query
 from pianissimo.queries.columns import fault_of
-from pianissimo.queries.query import UserMechanism, not_listed
+from pianissimo.queries.query import not_listed
 from pianissimo.stream.batches import user_input
-from pianissimo.stream.choosing import QueryPlan, periods_of
+from pianissimo.stream.choosing import periods_of
 from pianissimo.stream.spec import FileSource, LiveSource, SparkSource, StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
@@ -61,7 +60,7 @@ def check_source(spec: StreamSpec) -> dict[str, Any]:
 
 
 _NOTHING_READ: dict[str, Any] = {"first_time": None, "last_time": None, "rows": None, "rows_per_tick": None} | {
-    name: {} for name in ("refused", "nulls", "outside", "cut_share", "not_listed", "above_cap")
+    name: {} for name in ("refused", "nulls", "outside", "cut_share", "unread_share", "not_listed", "above_cap")
 }
 """What is told of a source that cannot be read to its end: numbers of a part of it would be taken for those of all."""
 
@@ -101,8 +100,8 @@ class _Check:
         self.labels: Counter[str] = Counter()
         self.plan = spec.stream.plan()
         self.sizes = SourceSizes(self.plan)
-        self.units: dict[str, pl.DataFrame] = {}
-        """For each query about capped users, how many of its units each user has, in each period."""
+        self.caps = UnitsBesideCaps(self.plan)
+        self.strange: dict[str, StrangeTexts] = {}
         self.ticks: Counter[int] = Counter()
         self.given: set[str] = set()
         self.times: list[int] = []
@@ -142,8 +141,9 @@ class _Check:
             "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
             "outside": dict(self.outside),
             "cut_share": self.sizes.cut_shares,
+            "unread_share": {name: each.unread_share for name, each in self.strange.items()},
             "not_listed": dict(self.not_listed),
-            "above_cap": self.above_caps,
+            "above_cap": self.caps.above,
         }
 
     def _pieces(self) -> Iterator[Piece]:
@@ -228,44 +228,7 @@ class _Check:
                 first = {tick: periods.span(tick)[0] for tick in set(ticks)}
                 begin = pl.Series("period", [first[tick] for tick in ticks], dtype=pl.Int64)
                 content = content.with_columns(pl.struct("user", begin).alias("user"))
-            self._count_users(content)
-
-    def _count_users(self, content: pl.DataFrame) -> None:
-        """Add up the units that each user has, where a cap holds: rows, or rows of each value."""
-        for part, query in {each.query.part: each.query for each in self._capped()}.items():
-            batch = query.user_batch(content)
-            lists = [name for name, kind in batch.schema.items() if name == "label" and isinstance(kind, pl.List)]
-            batch = batch.explode(lists) if lists else batch
-            own = query.units_in(batch)
-            counts = pl.concat([self.units[part], own]) if part in self.units else own
-            self.units[part] = counts.group_by(pl.exclude("units")).agg(pl.col("units").sum())
-
-    def _capped(self) -> list[QueryPlan]:
-        """The queries that a cap may cut something off."""
-        found = [each for each in self.plan.queries if isinstance(each.chosen.in_period, UserMechanism)]
-        return [each for each in found if each.query.own_units is None]
-
-    @cached_property
-    def above_caps(self) -> dict[str, list[dict[str, float]]]:
-        """For each query, who is above its caps and by how much, up to the first that nobody is above."""
-        found: dict[str, list[dict[str, float]]] = {}
-        for each in self._capped() if self.units else ():
-            query, units = each.query, self.units[each.query.part]
-            numbers = units.group_by("user").len() if _differ(query) else units.select("user", len="units")
-            lines = found[query.name] = []
-            for units in each.mechanism.cap.caps:
-                cap = query.shown_cap(units, each.chosen.in_period)
-                more = (numbers["len"].cast(pl.Float64) - cap).clip(0)
-                lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped_unit: int(more.sum())})
-                if not lines[-1]["users"]:
-                    break
-        return found
-
-    def _beyond_caps(self) -> dict[str, float]:
-        """For each query that counts what is capped, how much of it lies beyond the first cap."""
-        units = {each.query.name: each.query for each in self._capped()}
-        counted = {name: query for name, query in units.items() if query.most_added(1) == 1 and not query.key_names}
-        return {name: self.above_caps[name][0][query.capped_unit] for name, query in counted.items() if self.units}
+            self.caps.see(content)
 
     def _tell_rows(self) -> None:
         """What must be changed, and what a run would do, by what was seen."""
@@ -316,15 +279,12 @@ class _Check:
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
         self.notes += self.sizes.cut_notes(self.rows, self.outside)
-        self.notes += self.sizes.size_notes(self._beyond_caps()) if isinstance(self.source, FileSource) else []
-        for name, (strange, commas) in self._strange_texts().items():
-            comma = f", {commas:,} of them digits with a comma as in 1,234" if commas else ""
-            self.notes.append(
-                f"{self._key(name)}: {strange:,} rows hold a text that is no number in {name!r}{comma}. Such rows add "
-                "nothing, as if empty; write numbers with digits and a point if they shall count"
-            )
+        if isinstance(self.source, FileSource):
+            self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond())]
+        self.strange = self._strange_texts()
+        self.notes += [each.told(self._key(name), name) for name, each in self.strange.items()]
 
-    def _strange_texts(self) -> dict[str, tuple[int, int]]:
+    def _strange_texts(self) -> dict[str, StrangeTexts]:
         """Columns of numbers with texts that are none; of files all rows are looked at, else the first."""
         wanted, source = as_texts(self.wanted), self.source
         if not wanted.labels or not any(self.nulls.values()):
@@ -371,11 +331,6 @@ class _Check:
 
     def _key(self, name: str) -> str:
         return " and ".join(self.keys[name])
-
-
-def _differ(query: Query) -> bool:
-    """Whether a user's units are the different values, or labels, that she has."""
-    return query.capped == "values" or query.few_missing
 
 
 def _keys_of(spec: StreamSpec, time: str | None) -> dict[str, list[str]]:

@@ -4,8 +4,9 @@ A sum that its range cuts short, an error that is large beside what there is to 
 threshold, texts where numbers should be: a run would go on with each of them, and its releases would be of little use.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -20,7 +21,14 @@ LARGE_SHARE = 0.1
 """From which part of a number on its error is told to be large."""
 
 CUT_SHARE = 0.01
-"""From which part of a sum on it is told what its range cuts off."""
+"""From which part of a sum, or of what is counted, on it is told what a range or a cap cuts off."""
+
+_THOUSANDS = r"^\s*[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\s*$"
+
+
+def counted_text(number: int, one: str, many: str) -> str:
+    """A number of things in words: 1 row, 2 rows."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 class SourceSizes:
@@ -114,25 +122,70 @@ def _has_threshold(plan: QueryPlan) -> bool:
 
 
 def _cut_told(query: Any, share: float, rows: int, outside: int) -> str:
-    less = "below" if share < 0 else "above"
+    less, lie = "below" if share < 0 else "above", "lies" if outside == 1 else "lie"
+    counts = "counts" if outside == 1 else "count"
     return (
-        f"queries.{query.name}.range: {outside:,} of {rows:,} rows lie outside {query.span} and count as its nearer "
-        f"end, so that the {query.kind} is {abs(share):.1%} {less} that of the values as they are. No bar tells of it. "
-        "A wider range adds noise in proportion; choose it by what such values can be, as one that is fitted to these "
-        "rows tells of them"
+        f"queries.{query.name}.range: {outside:,} of {rows:,} rows {lie} outside {query.span} and {counts} as its "
+        f"nearer end, so that the {query.kind} is {abs(share):.1%} {less} that of the values as they are. No bar tells "
+        "of it. A wider range adds noise in proportion; choose it by what such values can be, as one that is fitted to "
+        "these rows tells of them"
     )
 
 
-def strange_texts(pieces: Iterable[pl.DataFrame]) -> dict[str, tuple[int, int]]:
-    """For each column of texts in which some are no numbers how many, and how many are digits with a comma."""
-    strange: Counter[str] = Counter()
-    commas: Counter[str] = Counter()
-    for column in (column for piece in pieces for column in piece.iter_columns()):
+@dataclass(slots=True)
+class StrangeTexts:
+    """What a column of numbers holds that is no number, and how much it would add: secret."""
+
+    rows: int = 0
+    commas: int = 0
+    """Of these rows, how many have digits with a comma between them."""
+
+    unread: float = 0.0
+    """What those add up to in size that have commas between thousands, as in 1,234.50."""
+
+    read: float = 0.0
+    """What all numbers of the column add up to in size."""
+
+    @property
+    def unread_share(self) -> float:
+        """Which part of all that the column adds up to is lost, as far as it can be told."""
+        return self.unread / (self.unread + self.read) if self.unread else 0.0
+
+    def see(self, column: pl.Series) -> None:
+        """Add the texts of some rows."""
         texts = column.drop_nulls()
-        texts = texts.filter(~is_number(texts) & (texts.str.strip_chars() != ""))
-        strange[column.name] += len(texts)
-        commas[column.name] += int(texts.str.contains(r"[0-9],[0-9]").sum())
-    return {name: (number, commas[name]) for name, number in strange.items() if number}
+        numbers = is_number(texts)
+        strange = texts.filter(~numbers & (texts.str.strip_chars() != ""))
+        self.rows += len(strange)
+        self.commas += int(strange.str.contains(r"[0-9],[0-9]").sum())
+        self.read += _size_of(texts.filter(numbers))
+        grouped = strange.filter(strange.str.contains(_THOUSANDS))
+        self.unread += _size_of(grouped.str.replace_all(",", "", literal=True))
+
+    def told(self, key: str, name: str) -> str:
+        """What a run would make of them, and what to do."""
+        rows = counted_text(self.rows, "row holds", "rows hold")
+        comma = f", {self.commas:,} of them digits with a comma as in 1,234" if self.commas else ""
+        share = f"{self.unread_share:.1%} of all that {name!r} adds up to"
+        lost = f", and with them {share} is lost: write 1234.50 for 1,234.50" if self.unread else ""
+        return (
+            f"{key}: {rows} a text that is no number in {name!r}{comma}. Such rows add nothing, as if "
+            f"empty{lost or '; write numbers with digits and a point if they shall count'}"
+        )
+
+
+def _size_of(texts: pl.Series) -> float:
+    """What numbers that are texts add up to, without their signs."""
+    sizes = texts.str.strip_chars().cast(pl.Float64, strict=False).abs()
+    return float(sizes.filter(sizes.is_finite()).sum())
+
+
+def strange_texts(pieces: Iterable[pl.DataFrame]) -> dict[str, StrangeTexts]:
+    """For each column of texts in which some are no numbers what they are."""
+    found: dict[str, StrangeTexts] = defaultdict(StrangeTexts)
+    for column in (column for piece in pieces for column in piece.iter_columns()):
+        found[column.name].see(column)
+    return {name: each for name, each in found.items() if each.rows}
 
 
 def as_texts(wanted: Wanted) -> Wanted:

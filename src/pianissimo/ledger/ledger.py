@@ -419,7 +419,7 @@ class Ledger:
     def _checked_tail(self, number: int, spent: tuple[int, ...], change: Units) -> bytes:
         """The digest that entry `number` follows, if the balance and the last entry agree and nothing seen is gone."""
         local = None if self._witness is None else self._witness.read()
-        if local is not None and local.count > self._seen.count:
+        if local is not None and local.count >= self._seen.count:
             self._seen = local
         found = self._store.entries(_LAST, [number - 2, self._seen.count])
         entries = {entry.number: entry for entry in found}

@@ -7,7 +7,7 @@ that. So each is charged, and whoever keeps account elsewhere, or has no need to
 import math
 import uuid
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.ledger.guarded import user_name
@@ -21,7 +21,7 @@ Account = Ledger | Literal["not accounted for"]
 _LEAST_FACTOR = 2**10
 
 
-def is_charged(ledger: object) -> bool:
+def is_charged(ledger: object) -> TypeGuard[Ledger]:
     """Whether a release is charged; refuse what is neither a ledger nor the words that there is none."""
     if ledger == "not accounted for":
         return False
@@ -48,7 +48,7 @@ def release_charge(loss: Booked, epsilon: Fraction | float, ledger: Ledger) -> C
 
 def charge_release(ledger: Account, loss: Booked, *, epsilon: Fraction | float, hides: Unit, question: str) -> None:
     """Charge a release, where it is charged: when this returns, the charge is on disk. All of it is used up."""
-    if not is_charged(ledger) or not isinstance(ledger, Ledger):
+    if not is_charged(ledger):
         return
     charge = release_charge(loss, epsilon, ledger)
     entry = ledger.reserve(

@@ -84,7 +84,7 @@ def price(losses: Sequence[Loss], delta: Real) -> Price:
     pure = _pure_statement(losses, whole, allowed)
     if pure is not None:
         found.append(pure)
-    for method, convert in _ways(losses) if allowed > 0 else ():
+    for method, convert in _ways(losses):
         epsilon = _least_epsilon(convert, whole, allowed)
         if epsilon is not None:
             found.append(Price(epsilon, float_up(allowed), method))
@@ -93,7 +93,8 @@ def price(losses: Sequence[Loss], delta: Real) -> Price:
             raise ParameterError(f"delta must be above 0 unless every loss is pure, got {delta}")
         raise nothing_left(allowed, bad=whole.bad, distance=whole.distance)
     best = min(found, key=lambda statement: (statement.epsilon, statement.delta))
-    if pure is not None and pure.delta <= best.delta and pure.epsilon <= best.epsilon * (1 + _AS_GOOD):
+    # Of delta the pure statement takes at most what is allowed, and the others take all of it.
+    if pure is not None and pure.epsilon <= best.epsilon * (1 + _AS_GOOD):
         return pure
     return best
 

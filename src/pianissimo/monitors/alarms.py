@@ -10,6 +10,7 @@ often, because all alarms of a tick are tested together, is n - 1: `k + n - 1` c
 thresholds, which the theorem leaves free.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -128,7 +129,7 @@ class Watcher:
         told = None
         if self.tells_exhausted:
             reports = max(1, charges.sizes.count)
-            margin = margin_of_detection(self.scale, reports * (reports + 1) // 2, EXHAUSTED_FAILURE)
+            margin = margin_of_detection(self.scale, math.comb(reports + 1, 2), EXHAUSTED_FAILURE)
             middle = race_noise(self.scale).median
             told = charges.sizes.most_exhausted(-middle), charges.sizes.most_exhausted(margin)
             charges.sizes.add(sizes.tolist())

@@ -244,7 +244,7 @@ class RaceMonitor:
         # Key 0 is held by all who take part, and alone is charged for; key 1 + j by those whose steps have bit j.
         steps = each["steps"].to_numpy()
         for key in range(self._keys):
-            held = steps >= 0 if key == 0 else (steps >> (key - 1)) & 1 == 1
+            held = np.ones(len(steps), dtype=np.bool_) if key == 0 else (steps >> (key - 1)) & 1 == 1
             own = each["user"].filter(pl.Series(held, dtype=pl.Boolean))
             charges.add(own, np.full(len(own), key, dtype=np.int64))
         charges.tests += 1

@@ -91,8 +91,8 @@ class ThresholdMonitor:
         check_positive(epsilon=epsilon)
         check_probability(delta=delta)
         check_at_least(1, k=k)
-        # The least number of epochs that are enough where d = delta / (6 epochs): half of delta is 3 d for each.
-        epochs = 1 + bisect_left(range(1, k + 1), x=True, key=lambda each: k <= each * math.log(6 * each / delta))
+        # The least number of epochs that are enough where d = delta / (6 epochs): half of delta is 3 d for each; k are.
+        epochs = 1 + bisect_left(range(1, k), x=True, key=lambda each: k <= each * math.log(6 * each / delta))
         d = delta / (6 * epochs)
         low, high = 0.0, epsilon
         for _ in range(100):

@@ -123,13 +123,13 @@ class GaussianLaw:
         part = float(weights[0] + 2 * weights[1:][::-1].sum())
         whole = max(math.sqrt(2 * math.pi * spread), part)
         self._masses = weights / whole
-        # Summed from the small end.
+        # Summed from the small end, where both are 0: e^(-39^2 / 2) is below every floating-point number.
         self._tails = np.cumsum(self._masses[::-1])[::-1]
 
     def mass(self, at: NDArray[np.int64]) -> Floats:
         """P[Z = at]."""
         place = np.abs(at)
-        return np.where(place <= self.reach, self._masses[np.minimum(place, self.reach)], 0.0) + TINY
+        return np.asarray(self._masses[np.minimum(place, self.reach)] + TINY)
 
     def tail(self, least: NDArray[np.int64]) -> Floats:
         """P[Z >= least]."""
@@ -138,7 +138,7 @@ class GaussianLaw:
         return np.where(least >= 0, upper, 1.0 - self._upper(np.maximum(1 - least, 0)))
 
     def _upper(self, least: NDArray[np.int64]) -> Floats:
-        return np.where(least <= self.reach, self._tails[np.minimum(least, self.reach)], 0.0) + TINY
+        return np.asarray(self._tails[np.minimum(least, self.reach)] + TINY)
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -191,17 +191,12 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
         weights = np.exp(-places * places / (2 * spread))
         total += float((weights * np.maximum(gains, 0.0))[::-1].sum())
     whole = math.sqrt(2 * math.pi * spread)
-    if spread < 1:
-        lattice = np.arange(1, 64, dtype=np.float64)
-        whole = max(whole, 1 + 2 * float(np.exp(-lattice * lattice / (2 * spread)).sum()))
     return enlarge(total / whole) * math.exp(exchange_exponent(variance, coordinates))
 
 
 @lru_cache(maxsize=4096)
 def exchange_exponent(variance: int, coordinates: int) -> float:
     """kappa: a sum of so many draws has the chances of one draw of the summed variance, up to a factor e^kappa."""
-    if coordinates <= 1:
-        return 0.0
     # All terms are at most those at i = 1 and fall towards exp(-2 pi^2 s2); their sum is at most this.
     near = sum(math.exp(-2 * math.pi**2 * variance * i / (i + 1)) for i in range(1, min(coordinates, 65)))
     far = max(0, coordinates - 65) * math.exp(-2 * math.pi**2 * variance * 65 / 66)

@@ -69,7 +69,7 @@ class HaarPlan(LevelPlan):
         boundaries.
         """
         target = LossTarget.of(rho=rho, epsilon=None)
-        shares = [0.5, 1.2] + [1.0 if level <= 8 else (8 / level) ** 1.2 for level in range(2, OPEN_LEVELS + 1)]
+        shares = [0.5, 1.2] + [min(1.0, (8 / level) ** 1.2) for level in range(2, OPEN_LEVELS + 1)]
         noises = tuple(target.spread([Fraction(share) for share in shares]))
         return cls(levels=OPEN_LEVELS, noises=noises, horizon=2**OPEN_LEVELS)
 

@@ -189,7 +189,7 @@ def _over_one_denominator(noises: tuple[NodeNoise, ...]) -> tuple[tuple[int, ...
     """The variances of some laws as whole numbers over one: sums of them are sums of whole numbers."""
     variances = [noise.variance for noise in noises]
     denominator = math.lcm(*(each.denominator for each in variances))
-    return tuple(each.numerator * (denominator // each.denominator) for each in variances), denominator
+    return tuple(int(each * denominator) for each in variances), denominator
 
 
 def difference_weights(plan: NoisePlan, start: int, end: int) -> dict[tuple[int, int], int]:

@@ -20,6 +20,9 @@ _LONGEST_WALK = 24
 _CHUNK = 65_536
 """Series drawn at once: their keys are made as they are needed and never held for all series."""
 
+_MOST_NEAR = 12
+"""Of so many positions the weights are kept at hand."""
+
 ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 """The item key of a series that stands alone."""
 
@@ -230,7 +233,7 @@ class PlanNoise:
     def _weights(self, position: int) -> dict[Node, int]:
         """What each node weighs at a position, kept while the present one is near: a step asks several times."""
         if position not in self._near:
-            if len(self._near) > 4 * len(self._rows):
+            if len(self._near) > _MOST_NEAR:
                 self._near.clear()
             found = self._near[position] = dict[Node, int]()
             for level, node, weight in self._plan.terms_at(position) if 1 <= position <= self._last else ():
@@ -242,7 +245,7 @@ def _grown(array: Array, filled: int, count: int) -> Array:
     """The array with room for `count`, its first `filled` values kept; it grows by half so that growing stays cheap."""
     if len(array) >= count:
         return array
-    room = count if filled == 0 else max(count, filled + filled // 2)
+    room = max(count, filled + filled // 2)
     larger = cast(Array, np.empty((room, *array.shape[1:]), dtype=array.dtype))
     larger[:filled] = array[:filled]
     return larger

@@ -135,7 +135,8 @@ def _column(height: int, tick: int) -> tuple[Term, ...]:
     column = [_whole_term(0, spike, SPIKE_LATTICE, value) for spike, value in _spike_coefficients(event, 4**height)]
     for level in range(1, height):
         cells = 4 ** (height - level)
-        nodes = range(max(-2, event // 4**level - _REACH), min(cells - 1, event // 4**level + _REACH) + 1)
+        own = event // 4**level
+        nodes = range(max(-2, own - _REACH), min(cells - 1, own + _REACH) + 1)
         above = _top_step if level + 1 == height else _smooth_step
         for node in nodes:
             value = _smooth_step(level, event, node) - _refined(above, level + 1, event, node)
@@ -188,8 +189,9 @@ def _refined(step: Callable[[int, int, int], Fraction], level: int, event: int, 
     """The coefficients at a level of what the next level's coefficients describe."""
     total = Fraction(0)
     for place, mask in enumerate(REFINEMENT):
-        if (node - place) % 4 == 0:
-            total += Fraction(mask, 16) * step(level, event, (node - place) // 4)
+        cell, rest = divmod(node - place, 4)
+        if rest == 0:
+            total += Fraction(mask, 16) * step(level, event, cell)
     return total
 
 
@@ -216,7 +218,8 @@ def _spike_size(digit: int) -> Fraction:
 def _middle_size(high: int, low: int, *, below_top: bool) -> Fraction:
     # At level 1: digit 1 of the event is `high`, digit 0 is `low`. Just below the top there are only 4 cells.
     event = 4 * high + low + (0 if below_top else _MIDDLE)
-    nodes = range(-2, 4) if below_top else range(event // 4 - _REACH, event // 4 + _REACH + 1)
+    own = event // 4
+    nodes = range(-2, 4) if below_top else range(own - _REACH, own + _REACH + 1)
     above = _top_step if below_top else _smooth_step
     values = (_smooth_step(1, event, node) - _refined(above, 2, event, node) for node in nodes)
     return sum((value**2 for value in values), Fraction(0))

@@ -179,7 +179,7 @@ class ToeplitzPlan(TunedPlan):
         if not ticks:
             return np.zeros(draws.shape[1], dtype=np.int64)
         weights = self._between(since, ticks)
-        values = weights.floats[ticks - 1 :: -1] @ draws
+        values = weights.latest_last[-ticks:] @ draws
         below = np.floor(values)
         past = values - below
         result: NDArray[np.int64] = below.astype(np.int64) + (past >= 0.5)
@@ -292,8 +292,8 @@ class _Between:
     squares: tuple[int, ...]
     """At least the sums of their squares up to each place, times 4^256."""
 
-    floats: NDArray[np.float64] = field(repr=False)
-    """Rounded once from `fixed`."""
+    latest_last: NDArray[np.float64] = field(repr=False)
+    """Rounded once from `fixed`, in the order of the draws: place 0, of the last draw, at the end."""
 
     sizes: NDArray[np.float64] = field(repr=False)
     """The sums of their sizes up to each place."""
@@ -307,7 +307,9 @@ def _between(horizon: int, bits: int, lag: int) -> _Between:
     slack = 2 * weights.error
     squares = tuple(accumulate((abs(entry) + slack) ** 2 for entry in fixed))
     floats = np.array([math.ldexp(entry, -_FIXED_BITS) for entry in fixed])
-    return _Between(fixed=fixed, squares=squares, floats=floats, sizes=np.cumsum(np.abs(floats)))
+    # A product with a reversed view would copy it at every tick.
+    latest_last = np.ascontiguousarray(floats[::-1])
+    return _Between(fixed=fixed, squares=squares, latest_last=latest_last, sizes=np.cumsum(np.abs(floats)))
 
 
 @lru_cache(maxsize=8)

@@ -48,8 +48,7 @@ def largest_digit_sum(horizon: int, base: int) -> int:
     digits = digits_of(horizon, base)
     best, above = sum(digits), 0
     for place in reversed(range(len(digits))):
-        if digits[place] > 0:
-            best = max(best, above + digits[place] - 1 + (base - 1) * place)
+        best = max(best, above + digits[place] - 1 + (base - 1) * place)
         above += digits[place]
     return best
 
@@ -261,7 +260,7 @@ class TopDownPlan(LevelPlan):
     @classmethod
     def open(cls, *, epsilon: Fraction | float) -> Self:
         target = LossTarget.of(rho=None, epsilon=epsilon)
-        shares = [0.05] + [1.0 if level <= 2 else (2 / level) ** 1.2 for level in range(1, OPEN_HEIGHT + 1)]
+        shares = [0.05] + [min(1.0, (2 / level) ** 1.2) for level in range(1, OPEN_HEIGHT + 1)]
         noises = tuple(target.spread([Fraction(share) for share in shares]))
         return cls(height=OPEN_HEIGHT, noises=noises, horizon=ARITY**OPEN_HEIGHT)
 
@@ -276,7 +275,7 @@ class TopDownPlan(LevelPlan):
     @property
     def peak_weights(self) -> tuple[int, ...]:
         # For a fraction a before t the weights have total size at most 2 a (1 - a) k + 2 <= k / 2 + 2.
-        return (2**self.shift,) + ((ARITY // 2 + 2) << self.shift,) * self.height
+        return (2**self.shift,) + ((2 ** (ARITY_BITS - 1) + 2) << self.shift,) * self.height
 
     @property
     def node_count(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.cells import DEEPEST, Bars, DoubleCells, EvenCells, deviations_below
+from pianissimo.cells import DEEPEST, Bars, DoubleCells, EvenCells, deviations_below, in_order
 from pianissimo.checks import check_at_least
 from pianissimo.counting import EventQuantiles
 from pianissimo.errors import ParameterError
@@ -185,11 +185,11 @@ class Quantiles(ValueQuery):
         # Without a range nothing is known beyond an extreme.
         least, most = (None, None) if self.range is None else self.limits
         rows: list[tuple[str, float, float | None, float | None]] = []
-        for part, written in zip(self.parts, self.at, strict=True):
-            bars = bars_of(part)
-            rows.append((f"{float(written):g}", value.quantile(part), bars.low, bars.high))
+        ordered = in_order(self.parts, list(map(value.quantile, self.parts)), list(map(bars_of, self.parts)))
+        for written, (estimate, bars) in zip(self.at, ordered, strict=True):
+            rows.append((f"{float(written):g}", estimate, bars.low, bars.high))
         # The k-th largest is a bound from below, and the k-th smallest one from above.
         rows += [(f"largest {place}", (found := value.kth_largest(place)), found, most) for place in self.largest]
         rows += [(f"smallest {place}", (found := value.kth_smallest(place)), least, found) for place in self.smallest]
-        key, estimate, low, high = (list(column) for column in zip(*rows, strict=True))
-        return released_table(estimate, low, high, key=key, whole=False)
+        key, estimates, low, high = (list(column) for column in zip(*rows, strict=True))
+        return released_table(estimates, low, high, key=key, whole=False)

@@ -155,19 +155,18 @@ def first_in_race(counts: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fr
         return np.empty(0, dtype=np.int64)
     behind = counts.max() - counts
     earliest, latest = _brackets(behind, bits, scale)
-    front = np.arange(len(counts))
-    if k < len(counts):
-        # Whoever starts after k brackets have ended comes after k others.
-        front = np.flatnonzero(earliest <= np.partition(latest, k - 1)[k - 1])
+    last = min(k, len(counts)) - 1
+    # Whoever starts after k brackets have ended comes after k others.
+    front = np.flatnonzero(earliest <= np.partition(latest, last)[last])
     order = front[np.argsort(earliest[front], kind="stable")]
     # A group ends where everybody before is surely earlier than everybody after.
     ended = np.maximum.accumulate(latest[order])[:-1] < earliest[order][1:]
     if not ended.all():
         edges = [0, *(np.flatnonzero(ended) + 1).tolist(), len(order)]
         for start in np.flatnonzero(np.diff(edges) > 1):
+            # It has one of the first k: before any later one k brackets would have ended.
             group = slice(edges[start], edges[start + 1])
-            if group.start < k:
-                order[group] = _sorted_exactly(order[group], behind, bits, scale)
+            order[group] = _sorted_exactly(order[group], behind, bits, scale)
     return order[:k]
 
 

@@ -1,8 +1,10 @@
 """Who has shards for a while: loads what they are made of, answers for them, and remembers their states as a cache.
 
-A state is remembered under a name that follows from all that led to it. Who is asked for another, because it was
-started anew or another had the shard meanwhile, loads the stored state, adds what ticks since have added and answers
-what was asked since once more. Every blob is held against the digest that the seal covers before anything is drawn.
+A state is remembered under a name that follows from all that led to it, with the seals that its noise was bound to: a
+seal may be lost before anybody saw its tick, and the tick be sealed anew while owners live on. Who is asked for another
+state, because it was started anew or another had the shard meanwhile, loads the stored one, adds what ticks since have
+added and answers what was asked since once more. Every blob is held against the digest that the seal covers before
+anything is drawn.
 The keys that an owner derives are those of the shards it is asked about, and of no others.
 """
 
@@ -43,8 +45,8 @@ class ShardOwner:
         self._plan = StreamPlan.from_plain(told.chosen)
         self.blobs = BlobFolder(told.place, told.incarnation)
         self._shard_keys: dict[int, purpose_keys.Keys] = {}
-        self._states: dict[int, tuple[bytes, LiveCore]] = {}
-        """By shard the name of a state, and itself."""
+        self._states: dict[int, tuple[bytes, dict[int, bytes], LiveCore]] = {}
+        """By shard the name of a state, the seals that were told when it was made, and itself."""
 
         self._macs: dict[int, bytes] = {}
         self.loads = 0
@@ -76,7 +78,7 @@ class ShardOwner:
 
     def _answered(self, task: ShardTask, shard: int) -> Any:
         core, name, answers = self._at(task, shard)
-        self._states[shard] = name, core
+        self._states[shard] = name, self._macs, core
         return answers
 
     def _stored(self, task: ShardTask, shard: int) -> Any:
@@ -87,7 +89,7 @@ class ShardOwner:
         content = codec.pack(STATE, 1, [part.run.dump() for part in sharded_parts(core).values()])
         name, blob = self.closed(STATE, last, shard, content)
         self.blobs.put(last, {name: blob})
-        self._states[shard] = state_name(last, name.digest), core
+        self._states[shard] = state_name(last, name.digest), self._macs, core
         return name.digest, len(content)
 
     def _at(self, task: ShardTask, shard: int) -> tuple[LiveCore, bytes, dict[int, Any]]:
@@ -95,10 +97,10 @@ class ShardOwner:
         steps, blobs = list(task.steps(shard)), task.shards[shard]
         names = [state_name(task.base, blobs.state), *(name for name, _, _ in steps)]
         # Taken away until all is done: a step that was interrupted is never taken for a finished one.
-        known, core = self._states.pop(shard, (b"", None))
+        known, told, core = self._states.pop(shard, (b"", {}, None))
         # The last answer is wanted, so that its step is taken in any case.
         usable = names if task.stores else names[:-1]
-        if core is None or known not in usable:
+        if core is None or known not in usable or any(self._macs.get(tick, mac) != mac for tick, mac in told.items()):
             core, known = self._begun(task, shard), names[0]
             self.loads += 1
         answers: dict[int, Any] = {}

@@ -180,8 +180,11 @@ class ShardedCore(LiveCore):
         self._ticks = []
 
     def collect(self) -> None:
-        """At a start: remove blobs that belong to no sealed tick, and those of ticks before the stored state."""
-        named = {tick: set[BlobName]() for tick in self._owner.blobs.ticks()}
+        """At a start: remove blobs of sealed ticks that no seal covers, and those of ticks before the stored state.
+
+        Those of the next tick stay until it is sealed: whoever took the stream over meanwhile may have stored them.
+        """
+        named = {tick: set[BlobName]() for tick in self._owner.blobs.ticks() if tick <= self._place}
         for shard, blobs in self._shards.items():
             for tick, digest in [(self._base, blobs.state), *blobs.deltas.items()]:
                 if digest is not None:

@@ -231,7 +231,7 @@ def as_universe(keys: Universe | Domain | range) -> Universe:
     if isinstance(keys, Domain):
         return KnownLabels(keys)
     if isinstance(keys, range):
-        if keys.step != 1 or not keys.start < keys.stop:
+        if keys.step != 1 or not keys:
             raise ParameterError(f"a range of keys must go up by one and hold at least one, got {keys}")
         return IntegerRange(keys.start, keys.stop - 1)
     return keys

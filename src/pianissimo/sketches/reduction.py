@@ -88,10 +88,11 @@ def reduce(contents: Contents, *, k: int) -> Reduced:
 
 def _reduced_counts(contents: Contents, k: int) -> Counts:
     """(k + 1) u(x) - n, bounded where 64 bits would not hold it."""
-    if (k + 1) * contents.total < LARGEST_COUNT:
+    # Below 2^62 / k, (k + 1) u(x) is below 2^63 and no reduced count needs a bound.
+    if k * contents.total < LARGEST_COUNT:
         return (k + 1) * contents.over - contents.total
     exact = ((k + 1) * over - contents.total for over in contents.over.tolist())
-    return np.array([min(each, LARGEST_COUNT - 1) if each > 0 else 0 for each in exact], dtype=np.int64)
+    return np.array([min(max(each, 0), LARGEST_COUNT - 1) for each in exact], dtype=np.int64)
 
 
 def add_reduced(parts: Sequence[Reduced]) -> Reduced:
@@ -187,7 +188,7 @@ class ReducedMisraGries:
         words = noise.at("rounding").bits(item_keys(keys, noise))
         # The whole part of U r for a uniform U of 128 bits: below value with a chance of value / r, up to 2^-128.
         places = np.array([((int(high) << 64 | int(low)) * size) >> 128 for low, high in words], dtype=np.int64)
-        return np.where(values >= size, values, np.where(places < values, size, 0))
+        return np.where(places < values, np.maximum(values, size), 0)
 
 
 def least_cut(k: int, *, rounded: bool) -> int:

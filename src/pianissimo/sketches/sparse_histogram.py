@@ -80,6 +80,8 @@ from pianissimo.sketches.released_keys import (
     without_distance,
 )
 
+_LARGEST_VARIANCE = 2**40
+
 
 @identified("sparse-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +205,7 @@ def sparse_calibration(moved: int, epsilon: float, delta: float) -> tuple[int, i
     # A shift by one in so many coordinates is one of the length of their root.
     start = max(1, math.floor(moved * least_sigma(epsilon, delta) ** 2 * 0.98) - 1)
     variance = least_integer(start, lambda each: shift_divergence(each, moved, epsilon) <= delta)
-    while variance < 2**40:
+    while variance < _LARGEST_VARIANCE:
         tau = least_integer(1, lambda each: _shown_chance(moved, variance, each) <= delta)  # noqa: B023
         if holds_for_all(moved, variance, tau, epsilon, delta):
             return variance, tau
@@ -309,7 +311,7 @@ def correlated_calibration(k: int, epsilon: float, delta: float) -> tuple[int, i
     """V1, V0 and Theta within (epsilon, delta)."""
     root = math.sqrt(k)
     unit = least_sigma(epsilon, delta / 2) ** 2
-    while unit * k < 2**40:
+    while unit * k < _LARGEST_VARIANCE:
         variance, shared_variance = math.ceil((k + root) * unit), math.ceil((root + 1) * unit)
         if noise_delta(k, variance, shared_variance, epsilon) <= delta / 2:
             least = least_integer(3, lambda each: threshold_delta(k, variance, shared_variance, each) <= delta / 2)  # noqa: B023

@@ -14,7 +14,6 @@ import polars as pl
 from pianissimo.checks import check_at_least, check_name
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.sketches.contents import (
-    LARGEST_TOTAL,
     MOST_COUNTERS,
     Lineage,
     SketchRecord,
@@ -67,8 +66,8 @@ class StandardMisraGries(CountedAlone):
         """
         check_at_least(1, k=k, max_keys_per_user=max_keys_per_user)
         check_at_least(0, total=total)
-        if k > MOST_COUNTERS or total > LARGEST_TOTAL:
-            raise ParameterError(f"k must be at most {MOST_COUNTERS} and total below 2^63, got {k} and {total}")
+        if k > MOST_COUNTERS:
+            raise ParameterError(f"k must be at most {MOST_COUNTERS}, got {k}")
         if name:
             check_name(name=name)
         if keys is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pianissimo.errors import DamageError
-from pianissimo.storage.files import fault_of, keep_from_git, write_many
+from pianissimo.storage.files import fault_of, keep_from_git, make_folder, write_many
 
 
 class BlobName(NamedTuple):
@@ -43,15 +43,22 @@ class BlobFolder:
 
     def __init__(self, folder: Path, incarnation: bytes) -> None:
         self._top, self._folder = folder, folder / incarnation.hex()
+        self._sure: set[Path] = set()
+        """Folders whose names are on the disk: the two above, and that of the tick that was stored last."""
 
     def put(self, tick: int, contents: Mapping[BlobName, bytes]) -> None:
         """Store blobs of a tick."""
+        if not contents:
+            return
+        levels = (self._top, self._folder, self._folder / str(tick))
         try:
-            if contents and not self._top.exists():
-                self._top.mkdir(parents=True, mode=0o700)
+            for level in levels:
+                if level not in self._sure or not level.exists():
+                    make_folder(level)
+            if self._top not in self._sure:
                 keep_from_git(self._top)
-            if contents:
-                write_many(self._folder / str(tick), {_text(name): content for name, content in contents.items()})
+            self._sure = {*levels}
+            write_many(levels[-1], {_text(name): content for name, content in contents.items()})
         except OSError as error:
             raise fault_of(error, self._top) from None
 

@@ -112,9 +112,29 @@ def write_once(path: Path, content: bytes) -> bool:
     It appears whole or not at all, and is closed by then: to close another descriptor of an SQLite file would drop
     the locks of this process on it.
     """
+    made = _linked(path, content)
+    sync_folder(path.parent)
+    return made
+
+
+def write_many(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """The same for files of these names in a folder, which is synced once."""
+    for name, content in contents.items():
+        if not (folder / name).exists():
+            _linked(folder / name, content)
+    sync_folder(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for its owner alone; its name is on the disk, also if another made it and was killed then."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sync_folder(folder.parent)
+
+
+def _linked(path: Path, content: bytes) -> bool:
+    """Whether a file was made, whole and synced; its name is not synced yet."""
     # Open to its owner alone.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    made = False
     try:
         try:
             write_all(descriptor, content)
@@ -123,36 +143,10 @@ def write_once(path: Path, content: bytes) -> bool:
             os.close(descriptor)
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
-            made = True
+            return True
+        return False
     finally:
         os.unlink(temporary)
-    sync_folder(path.parent)
-    return made
-
-
-def write_many(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Make files of these names for their owner alone, those that are not there yet; each appears whole or not at all.
-
-    The folder, which is made too, is synced once.
-    """
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sync_folder(folder.parent)
-    for name, content in contents.items():
-        if (folder / name).exists():
-            continue
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
-        try:
-            try:
-                write_all(descriptor, content)
-                sync(descriptor)
-            finally:
-                os.close(descriptor)
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, folder / name)
-        finally:
-            os.unlink(temporary)
-    sync_folder(folder)
 
 
 def keep_from_git(folder: Path, pattern: str = "*") -> None:

@@ -144,11 +144,11 @@ class UserSum(Conversing[UserTotal], CappedTotal):
         low = values.min()
         if isinstance(low, int) and low < 0:
             raise InputError("values must not be negative, got a negative one; take a SumHead for those")
-        if self.coarse > 1:
+        if self.coarse != 1:
             # Of larger ones than 2^62 the sum would leave its bounds, and no cap is near them.
             values = values.clip(0, 2**62)
         rows, steps = state.users.names(users), values.cast(pl.UInt64).to_numpy()
-        if self.coarse > 1:
+        if self.coarse != 1:
             # A coin is a function of who she is and of the value alone: however rows are split, they count the same.
             own = row_coins(rows, steps) % np.uint64(self.coarse) if self.coins else np.uint64(self.coarse // 2)
             steps = (steps + own) // np.uint64(self.coarse)

@@ -138,7 +138,7 @@ class Law:
 
     def _scales(self) -> list[float]:
         found = [] if self.prefix is None else [_scale(self.prefix)]
-        if self.plan is not None and self.age:
+        if self.plan is not None:
             plan, nodes = self.plan, difference_weights(self.plan, self.begin, self.age).items()
             found += [abs(weight) / 2.0**plan.shift * _scale(plan.noises[level]) for (level, _), weight in nodes]
         return found + [scale for each in self.others for scale in each._scales()]

@@ -189,15 +189,14 @@ class SumHead(AnyHead):
         check_at_least(1, coarse=self.coarse)
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
-        if self.low % self.coarse or self.high % self.coarse:
-            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
+        _ = self.magnitude
         if not max(abs(self.low), abs(self.high)) <= _LARGEST_STEPS:
             raise ParameterError("low and high must be at most 2^40 steps in size, got more; take a coarser grid")
 
     @property
     def magnitude(self) -> int:
         """The most that one event can add or take away, in coarse steps: its ends are whole numbers of them."""
-        return max(abs(self.low), abs(self.high)) // self.coarse
+        return max(map(abs, coarse_ends(self.low, self.high, self.coarse)))
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -285,6 +284,14 @@ def whole_steps(column: pl.Series) -> pl.Series:
         return column.cast(pl.Int64)
     except pl.exceptions.InvalidOperationError:
         raise InputError("values must be whole steps of 64 bits, got a larger one") from None
+
+
+def coarse_ends(low: int, high: int, coarse: int) -> tuple[int, int]:
+    """A range in coarse steps, of which its ends must be whole numbers."""
+    (first, above_first), (last, above_last) = divmod(low, coarse), divmod(high, coarse)
+    if above_first or above_last:
+        raise ParameterError(f"low and high must be multiples of coarse, got {coarse}")
+    return first, last
 
 
 def codes_in(domain: Domain, labels: pl.Series) -> Codes:

@@ -27,7 +27,7 @@ from pianissimo.noise.mean_interval import NoisyMeans
 from pianissimo.noise.running import check_answers
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.heads import AnyHead, Signs, UserCounts, codes_in, whole_steps
+from pianissimo.users.heads import AnyHead, Signs, UserCounts, coarse_ends, codes_in, whole_steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,13 +111,12 @@ class LabelSumsHead(AnyHead):
         check_at_least(1, coarse=self.coarse)
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
-        if self.low % self.coarse or self.high % self.coarse:
-            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
+        _ = self.ends
 
     @property
     def ends(self) -> tuple[int, int]:
         """The range in coarse steps."""
-        return self.low // self.coarse, self.high // self.coarse
+        return coarse_ends(self.low, self.high, self.coarse)
 
     @property
     def magnitude(self) -> int:
@@ -157,8 +156,9 @@ class LabelSumsHead(AnyHead):
         places, above = np.divmod(codes[known], high - low + 1)
         weights = 1 if signs is None else signs[known].astype(np.int64)
         if self.means:
-            np.add.at(totals, places, weights * above)
-            np.add.at(totals, places + len(self.domain), weights * (high - low - above))
+            above_low, below_high = np.split(totals, 2)
+            np.add.at(above_low, places, weights * above)
+            np.add.at(below_high, places, weights * (high - low - above))
         else:
             np.add.at(totals, places, weights * (above + low))
 

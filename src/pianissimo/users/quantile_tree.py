@@ -121,6 +121,9 @@ class UserQuantiles(BinCounts):
 
     def to_dict(self) -> dict[str, float]:
         """What the head asks for, by name, as `0.5`, `largest 1`, `smallest 1`."""
-        values = {f"{float(quantile):g}": self.quantile(quantile) for quantile in self.head.quantiles}
+        # Sorted as `in_order` sorts them: noise alone may put the median above p90.
+        parts = self.head.quantiles
+        found = dict(zip(sorted(parts), sorted(map(self.quantile, parts)), strict=True))
+        values = {f"{float(part):g}": found[part] for part in parts}
         values |= {f"largest {place}": self.kth_largest(place) for place in self.head.largest}
         return values | {f"smallest {place}": self.kth_smallest(place) for place in self.head.smallest}

@@ -187,7 +187,7 @@ class UserStatistics(Conversing[UserRelease], UserBudget):
         within = before < self.cap.caps[-1]
         kept = [column[within].astype(np.int64) for column in columns]
         for place, head in enumerate(self._with_columns, 1 if self.signed else 0):
-            if isinstance(head, SumHead | LabelSumsHead) and head.coarse > 1:
+            if isinstance(head, SumHead | LabelSumsHead) and head.coarse != 1:
                 kept[place] = head.rounded(kept[place], row_coins(rows[within], before[within]))
         state.pending.append([before[within], *kept])
 
@@ -241,8 +241,6 @@ class UserStatistics(Conversing[UserRelease], UserBudget):
         return told
 
     def _summed(self, answers: Sequence[Told]) -> Told:
-        if len(answers) == 1:
-            return answers[0]
         totals = [np.zeros(head.cells, dtype=np.int64) for head in self.heads]
         for each in answers:
             for total, own in zip(totals, each[2], strict=True):

@@ -40,7 +40,7 @@ from pianissimo.users.accepted_units import (
     stored_by_name,
 )
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
-from pianissimo.users.heads import batch_column, codes_in, whole_steps
+from pianissimo.users.heads import batch_column, coarse_ends, codes_in, whole_steps
 from pianissimo.users.label_sums_head import UserEnds
 from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_labels import Appearance
@@ -120,8 +120,7 @@ class UserLabelSums(UserBudget):
         check_at_least(1, min_count=self.min_count, max_keys_per_event=self.max_keys_per_event, coarse=self.coarse)
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
-        if self.low % self.coarse or self.high % self.coarse:
-            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
+        _ = self.ends
         if self.domain is not None and (self.delta is not None or self.min_count > 1):
             raise ParameterError("delta and min_count must be left out where the domain is known, got one")
         if self.domain is None:
@@ -136,7 +135,7 @@ class UserLabelSums(UserBudget):
     @property
     def ends(self) -> tuple[int, int]:
         """The range in coarse steps."""
-        return self.low // self.coarse, self.high // self.coarse
+        return coarse_ends(self.low, self.high, self.coarse)
 
     @property
     def span(self) -> int:
