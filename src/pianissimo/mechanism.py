@@ -105,11 +105,10 @@ class Conversing(Generic[Value]):
             return value
 
 
-def kept_by(mechanism: Any) -> str | None:
-    """Who has the state of a mechanism where a stream has shards: `driver`, `shards`; None where nobody can yet."""
+def in_shards(mechanism: Any) -> bool:
+    """Whether shards can have the state of a mechanism, and not only whoever drives them."""
     # Its own word: one around another passes on what that one says.
-    keeper: str | None = mechanism.kept_by if hasattr(type(mechanism), "kept_by") else None
-    return keeper
+    return hasattr(type(mechanism), "in_shards") and bool(mechanism.in_shards)
 
 
 @runtime_checkable

@@ -36,6 +36,14 @@ def stream_of(shards: int, unit: Any = "event", **changed: Any) -> pp.Stream:
             pp.Histogram("now_and_then", key="label", every=2),
             pp.TopK("top", key="label", k=3),
             pp.Mean("mean", value="amount", range=(0, 10), key="label"),
+            # What follows is with the driver.
+            pp.TopK("of_listed", key="label", k=1, domain=["a", "b"]),
+            pp.MaxFrequency("largest", key="label", domain=["a", "b"]),
+            pp.Quantiles("middle", value="amount", range=(0, 16), cells=16),
+            pp.Distinct("different", key="label"),
+            pp.HeavyHitters("heavy", key="label", k=8),
+            pp.Trending("new", key="label", threshold=50),
+            pp.Alarm("many", where="amount > 8", threshold=50),
         ]
     settings = {"budget": pp.Budget(8, 1e-6), "horizon": 16, "queries": queries, "unit": unit} | changed
     return pp.Stream("s", shards=shards, **settings)

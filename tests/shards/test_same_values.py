@@ -16,7 +16,7 @@ from pianissimo import codec
 from pianissimo.durable.key_ring import ring_of
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import MOST_LABELS
-from pianissimo.mechanism import kept_by
+from pianissimo.mechanism import in_shards
 from pianissimo.noise import Secret
 from pianissimo.shards.shard_owner import ShardOwner
 from pianissimo.stream.release import release_of
@@ -87,7 +87,7 @@ def test_what_is_cut_by_shard_is_what_was_gathered(unit: Any, tmp_path: Path) ->
         sharded = 0
         for part, whole in zip(core.parts, pieces, strict=True):
             mechanism: Any = part.run.mechanism
-            if kept_by(mechanism) == "shards":
+            if in_shards(mechanism):
                 cut = mechanism.split(whole, 16)
                 assert len(cut) > 3
                 assert codec.pack("x", 1, mechanism.combine(list(cut.values()))) == codec.pack("x", 1, whole)
@@ -119,8 +119,8 @@ def test_the_labels_of_all_shards_together_are_bounded() -> None:
 
 def test_what_is_not_there_over_shards_is_refused_with_a_reason() -> None:
     refused: list[tuple[Any, dict[str, Any]]] = [
-        ("shards = 1", {"queries": [pp.Quantiles("q", value="amount", range=(0, 10))]}),
-        ("shards = 1", {"queries": [pp.Distinct("d", key="label")]}),
+        ("shards = 1", {"queries": [pp.Quantiles("q", value="amount", range=(0, 10))], "unit": pp.user("user")}),
+        ("shards = 1", {"queries": [pp.Distinct("d", key="label")], "unit": pp.user("user")}),
         ("shards = 1", {"queries": [pp.Histogram("h", key="label")], "unit": pp.user("user")}),
         ("shards = 1", {"queries": [pp.Count("n")], "unit": pp.user("user", within="4h"), "tick": "1h"}),
         ("windows over shards", {"queries": [pp.Count("n", per=2)]}),

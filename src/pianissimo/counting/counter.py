@@ -6,7 +6,6 @@ Cardoso and Rogers 2022, Theorem 1, for trees; docs/privacy.md, 'Plans', for eve
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -124,8 +123,6 @@ class Counter(RunningTotal):
     2
     """
 
-    kept_by: ClassVar[str] = "driver"
-
     def gather(self, state: CounterState, batch: Sized) -> int:  # noqa: ARG002
         return len(batch)
 
@@ -140,8 +137,6 @@ class Summer(RunningTotal):
     Error: the quantile of the plan's noise at the tick, in coarse steps, as the sum itself.
     Cost: as `Counter`.
     """
-
-    kept_by: ClassVar[str] = "driver"
 
     low: int
     """The least value of an event, in steps of the grid; lower ones are raised to it."""

@@ -5,7 +5,7 @@ Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -120,8 +120,6 @@ class KnownHistogram(OverPlan):
     >>> run.release().value.to_dict()
     {'n': 0, 's': 2}
     """
-
-    kept_by: ClassVar[str] = "driver"
 
     domain: Domain
     """The labels that are counted, all of which are released."""

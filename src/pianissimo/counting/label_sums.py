@@ -175,9 +175,9 @@ class LabelSums(Conversing[LabelSeries], OverPlan):
     # Public numbers
 
     @property
-    def kept_by(self) -> str:
+    def in_shards(self) -> bool:
         """Labels that nobody listed are many."""
-        return "shards" if self.domain is None else "driver"
+        return self.domain is None
 
     @property
     def ends(self) -> tuple[int, int]:

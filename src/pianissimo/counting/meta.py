@@ -38,7 +38,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, check_label_count, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing, Gathering
+from pianissimo.mechanism import TRANSIENT, Conversation, Conversing, Gathering, in_shards
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
 from pianissimo.noise.plan import NoisePlan
@@ -303,9 +303,9 @@ class TopList(_SortedRelease):
         return _first_of(value, self.k, among=len(self.histogram.domain))
 
     @property
-    def kept_by(self) -> str:
+    def in_shards(self) -> bool:
         """As its histogram."""
-        return self.histogram.kept_by
+        return in_shards(self.histogram)
 
     @property
     def shard_plans(self) -> tuple[NoisePlan, ...]:

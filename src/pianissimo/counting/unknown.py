@@ -157,7 +157,7 @@ class UnknownHistogram(Conversing[LabelCounts], OverPlan):
     {'aspirin': 90}
     """
 
-    kept_by: ClassVar[str] = "shards"
+    in_shards: ClassVar[bool] = True
 
     delta: Fraction
     """The chance that a label held by one event alone is ever shown."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.errors import DamageError, StateError
-from pianissimo.mechanism import kept_by
+from pianissimo.mechanism import in_shards
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.noise.plan import NoisePlan
@@ -27,7 +27,7 @@ from pianissimo.shards.shard_task import AskedTick, ShardPlan, ShardTask, state_
 from pianissimo.storage import purpose_keys
 from pianissimo.storage.blobs import BlobFolder, BlobName
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live import LivePart, answered_together
 
 DELTA, STATE = "shard delta", "shard state"
 """What blobs hold: what a tick adds to a shard, and all that it is after one."""
@@ -35,6 +35,10 @@ DELTA, STATE = "shard delta", "shard state"
 
 _KEPT = 2
 """So many times as many states as a task has shards are remembered at most."""
+
+
+Parts = dict[int, LivePart]
+"""What a shard is: the parts of the stream whose state shards have, by their numbers in it."""
 
 
 class ShardOwner:
@@ -45,7 +49,7 @@ class ShardOwner:
         self._plan = StreamPlan.from_plain(told.chosen)
         self.blobs = BlobFolder(told.place, told.incarnation)
         self._shard_keys: dict[int, purpose_keys.Keys] = {}
-        self._states: dict[int, tuple[bytes, dict[int, bytes], LiveCore]] = {}
+        self._states: dict[int, tuple[bytes, dict[int, bytes], Parts]] = {}
         """By shard the name of a state, the seals that were told when it was made, and itself."""
 
         self._macs: dict[int, bytes] = {}
@@ -77,60 +81,63 @@ class ShardOwner:
         return content
 
     def _answered(self, task: ShardTask, shard: int) -> Any:
-        core, name, answers = self._at(task, shard)
-        self._states[shard] = name, self._macs, core
+        parts, name, answers = self._at(task, shard)
+        self._states[shard] = name, self._macs, parts
         return answers
 
     def _stored(self, task: ShardTask, shard: int) -> Any:
-        core, _, _ = self._at(task, shard)
+        parts, _, _ = self._at(task, shard)
         last = task.ticks[-1].tick
-        for part in sharded_parts(core).values():
+        for part in parts.values():
             part.run.stand_after(last // part.every)
-        content = codec.pack(STATE, 1, [part.run.dump() for part in sharded_parts(core).values()])
+        content = codec.pack(STATE, 1, [part.run.dump() for part in parts.values()])
         name, blob = self.closed(STATE, last, shard, content)
         self.blobs.put(last, {name: blob})
-        self._states[shard] = state_name(last, name.digest), self._macs, core
+        self._states[shard] = state_name(last, name.digest), self._macs, parts
         return name.digest, len(content)
 
-    def _at(self, task: ShardTask, shard: int) -> tuple[LiveCore, bytes, dict[int, Any]]:
+    def _at(self, task: ShardTask, shard: int) -> tuple[Parts, bytes, dict[int, Any]]:
         """A shard as it is asked for, with the name of its state and what it answered last."""
         steps, blobs = list(task.steps(shard)), task.shards[shard]
         names = [state_name(task.base, blobs.state), *(name for name, _, _ in steps)]
         # Taken away until all is done: a step that was interrupted is never taken for a finished one.
-        known, told, core = self._states.pop(shard, (b"", {}, None))
+        known, told, parts = self._states.pop(shard, (b"", {}, None))
         # The last answer is wanted, so that its step is taken in any case.
         usable = names if task.stores else names[:-1]
-        if core is None or known not in usable or any(self._macs.get(tick, mac) != mac for tick, mac in told.items()):
-            core, known = self._begun(task, shard), names[0]
+        if parts is None or known not in usable or any(self._macs.get(tick, mac) != mac for tick, mac in told.items()):
+            parts, known = self._begun(task, shard), names[0]
             self.loads += 1
         answers: dict[int, Any] = {}
         for _, asked, questions in steps[names.index(known) :]:
             if questions is None:
-                self._begin_tick(core, shard, asked, blobs.deltas.get(asked.tick))
+                self._begin_tick(parts, shard, asked, blobs.deltas.get(asked.tick))
             else:
-                parts, asked_of = sharded_parts(core), codec.unpack("questions", 1, questions)
+                asked_of = codec.unpack("questions", 1, questions)
                 answers = {number: parts[number].run.answer(question) for number, question in asked_of.items()}
-        return core, names[-1], answers
+        return parts, names[-1], answers
 
-    def _begun(self, task: ShardTask, shard: int) -> LiveCore:
+    def _begun(self, task: ShardTask, shard: int) -> Parts:
         """A shard as it was stored last, or before its first event."""
         first = self._told.after
         root = self._make_noise(self._keys_of(shard).noise)
         root = root.at("pianissimo/noise/v1", self._told.incarnation, self._told.config_digest)
-        core = LiveCore(
-            self._plan,
-            lambda every: SealedNoise(lambda _: root, self._mac_of, first=first, stride=every),
-            after=first,
-        )
+
+        def noise_for(every: int) -> Noise:
+            return SealedNoise(lambda _: root, self._mac_of, first=first, stride=every)
+
+        parts = {
+            number: LivePart(self._plan, answered, noise_for, first, by_name=False)
+            for number, answered in enumerate(answered_together(self._plan))
+            if in_shards(answered[0].mechanism)
+        }
         state = task.shards[shard].state
         if state is not None:
             content = codec.unpack(STATE, 1, self.opened(STATE, BlobName(task.base, shard, state)))
-            for part, own in zip(sharded_parts(core).values(), content, strict=True):
+            for part, own in zip(parts.values(), content, strict=True):
                 part.run.load(own, [])
-        return core
+        return parts
 
-    def _begin_tick(self, core: LiveCore, shard: int, asked: AskedTick, delta: bytes | None) -> None:
-        parts = sharded_parts(core)
+    def _begin_tick(self, parts: Parts, shard: int, asked: AskedTick, delta: bytes | None) -> None:
         for part in parts.values():
             part.run.stand_after((asked.tick - 1) // part.every)
         if delta is None:
@@ -154,11 +161,6 @@ class ShardOwner:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an owner of shards is not pickled: it has keys and states; make it anew from its plan")
-
-
-def sharded_parts(core: LiveCore) -> dict[int, Any]:
-    """The parts of a stream whose state shards have, by their numbers."""
-    return {number: part for number, part in enumerate(core.parts) if kept_by(part.run.mechanism) == "shards"}
 
 
 class _Listening(Noise):

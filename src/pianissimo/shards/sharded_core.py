@@ -15,9 +15,9 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.errors import StateError
-from pianissimo.mechanism import Conversation
+from pianissimo.mechanism import Conversation, in_shards
 from pianissimo.noise import KeyedNoise, Noise, Secret
-from pianissimo.shards.shard_owner import DELTA, STATE, ShardOwner, seals_of, sharded_parts
+from pianissimo.shards.shard_owner import DELTA, STATE, ShardOwner, seals_of
 from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask
 from pianissimo.storage.blobs import BlobName
 from pianissimo.stream import StreamPlan
@@ -47,7 +47,9 @@ class ShardedCore(LiveCore):
         super().__init__(plan, noise_for, after=holding.told.after)
         self._holding = holding
         self._owner: ShardOwner = holding.told.worker(holding.key, holding.make_noise)
-        self._sharded = sharded_parts(self)
+        self._sharded: dict[int, Any] = {
+            number: part for number, part in enumerate(self.parts) if in_shards(part.run.mechanism)
+        }
         self._shards: dict[int, ShardBlobs] = {}
         """Of what each shard is made that has ever counted anything."""
 

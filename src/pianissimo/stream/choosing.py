@@ -26,7 +26,7 @@ from pianissimo.checks import length_text
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
-from pianissimo.mechanism import kept_by
+from pianissimo.mechanism import in_shards
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, number_text
@@ -396,7 +396,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
     else:
         ways = _ways(queries, budget, stream.horizon, stream.coverage)
     if stream.shards > 1:
-        ways = _over_shards(queries, ways)
+        ways = _over_shards(queries, ways, of_users=isinstance(unit, User))
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, weights, strict=True)):
@@ -496,20 +496,26 @@ Way = list[list[Candidate]]
 """For each query its candidates, best first, under one split of the budget."""
 
 
-def _over_shards(queries: Sequence[Query], ways: list[Way]) -> list[Way]:
-    """The ways in which each query has a mechanism whose state shards, or their driver, can have."""
-    kept = [
-        [[each if kept_by(each.mechanism) else replace(each, selectable=False) for each in options] for options in way]
-        for way in ways
-    ]
+def _over_shards(queries: Sequence[Query], ways: list[Way], *, of_users: bool) -> list[Way]:
+    """The ways in which each query has a mechanism whose state shards can have.
+
+    Where a question about events has none, it is one number or a few, and the driver has its state; of users it is not
+    there yet.
+    """
+
+    def kept_in(options: list[Candidate]) -> list[Candidate]:
+        if not of_users and not any(each.selectable and in_shards(each.mechanism) for each in options):
+            return options
+        return [each if in_shards(each.mechanism) else replace(each, selectable=False) for each in options]
+
+    kept = [[kept_in(options) for options in way] for way in ways]
     found = [way for way in kept if all(any(each.selectable for each in options) for options in way)]
     if not found:
         able = [[any(each.selectable for each in options) for options in way] for way in kept]
         query = next(query for place, query in enumerate(queries) if not any(way[place] for way in able))
         raise ParameterError(
-            f"query {query.name!r} must be a count, sum, mean, histogram or top list of events, or a count, sum or "
-            f"histogram of listed labels of users whose totals run on, where a stream has shards, got {query.called}: "
-            "over shards it is not there yet; use shards = 1"
+            f"query {query.name!r} must be a count, sum or histogram of listed labels of users whose totals run on, "
+            f"where a stream of users has shards, got {query.called}: over shards it is not there yet; use shards = 1"
         )
     return found
 

@@ -164,6 +164,15 @@ class LivePart:
         return self.run.is_open
 
 
+def answered_together(plan: StreamPlan) -> list[list[QueryPlan]]:
+    """The queries of a plan, those together that one run answers."""
+    found: dict[object, list[QueryPlan]] = {}
+    for each in plan.queries:
+        shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
+        found.setdefault(shared, []).append(each)
+    return list(found.values())
+
+
 class LiveCore:
     """The runs of a plan over their noise: what a stream in memory and a durable one both have.
 
@@ -176,11 +185,7 @@ class LiveCore:
         self.after = after
         self._warned = False
         self._memo = BatchMemo()
-        answered: dict[object, list[QueryPlan]] = {}
-        for each in plan.queries:
-            shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
-            answered.setdefault(shared, []).append(each)
-        self.parts = [LivePart(plan, plans, noise_for, after, by_name=by_name) for plans in answered.values()]
+        self.parts = [LivePart(plan, plans, noise_for, after, by_name=by_name) for plans in answered_together(plan)]
 
     @property
     def gathers_ahead(self) -> bool:

@@ -118,7 +118,7 @@ class UserSum(Conversing[UserTotal], CappedTotal):
     """Whether what lies between coarse steps is rounded by coins, right on average, and not to the nearest one."""
 
     called: ClassVar[str] = "sum"
-    kept_by: ClassVar[str] = "shards"
+    in_shards: ClassVar[bool] = True
     shard_plans: ClassVar[tuple[NoisePlan, ...]] = ()
 
     @property

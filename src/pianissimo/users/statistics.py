@@ -129,9 +129,9 @@ class UserStatistics(Conversing[UserRelease], UserBudget):
         UserBudget.__post_init__(self)
 
     @property
-    def kept_by(self) -> str | None:
-        """With whom the state is, where it is not whole: quantiles are not there yet."""
-        return None if any(isinstance(head, QuantilesHead) for head in self.heads) else "shards"
+    def in_shards(self) -> bool:
+        """Whether shards can have the state: quantiles are not there yet."""
+        return not any(isinstance(head, QuantilesHead) for head in self.heads)
 
     @property
     def shard_plans(self) -> tuple[NoisePlan, ...]:
