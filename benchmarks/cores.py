@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from benchmarks.measure import Row
+from benchmarks.measure import Row, as_installed
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.file_ranges import FileRules
 from pianissimo.stream.spec import load_spec
@@ -91,13 +91,11 @@ def measured(folder: Path) -> dict[str, dict[str, float]]:
 
 def measure_run(what: str, folder: Path) -> dict[str, float]:
     """In a process of its own: seconds on the wall, and of all CPUs that worked for it."""
-    # As it is where the package is installed: modules are compiled once, and not by every process.
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.cores", "--run", what, str(folder)],
         capture_output=True,
         text=True,
-        env=own | {"PYTHONPYCACHEPREFIX": str(folder / "compiled")},
+        env=as_installed(folder / "compiled"),
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
