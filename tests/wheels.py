@@ -24,7 +24,7 @@ DEMO_TICKS = "12"
 CPU_SECONDS = 60.0
 """What an install with pip, the README's lines and the demo may take together."""
 
-CORE_MEGABYTES = 290.0
+CORE_MEGABYTES = 270.0
 """What `pip install pianissimo` may take, without the bytecode that pip makes of it: docs/decisions/0014."""
 
 WITHOUT_CARGO = "/usr/bin:/bin"

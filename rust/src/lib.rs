@@ -1,6 +1,7 @@
 //! Exact keyed noise and hot loops of Pianissimo.
 
 pub mod alias;
+pub mod at_rest;
 pub mod counters;
 pub mod error;
 pub mod fixed_point;

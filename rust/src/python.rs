@@ -3,6 +3,7 @@
 // Arguments come from Python by value; tables go to it as nested tuples.
 #![allow(clippy::needless_pass_by_value, clippy::type_complexity)]
 
+mod at_rest;
 mod json_lines;
 mod monitors;
 mod sketches;
@@ -396,6 +397,7 @@ fn sampler_bound(name: &str, numerator: u128, denominator: u128) -> PyResult<i64
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Root>()?;
     module.add_class::<PySlotTable>()?;
+    at_rest::register(module)?;
     json_lines::register(module)?;
     monitors::register(module)?;
     sketches::register(module)?;

@@ -15,12 +15,14 @@ __all__ = [
     "SlotTable",
     "TextSlots",
     "UserTable",
+    "Vault",
     "add_moves",
     "add_scaled",
     "add_user_rows",
     "are_texts",
     "characteristic",
     "count_texts",
+    "derived_key",
     "encode_bytes",
     "encode_integer",
     "encode_text",
@@ -182,6 +184,12 @@ class Sketch:
     @property
     def memory(self) -> int: ...
 
+@final
+class Vault:
+    def __new__(cls, key: bytes) -> Vault: ...
+    def close(self, nonce: bytes, content: bytes, place: bytes) -> bytes: ...
+    def open(self, nonce: bytes, content: bytes, place: bytes) -> bytes | None: ...
+
 def add_moves(totals: NDArray[np.int64], packed: bytes) -> None: ...
 def add_scaled(sums: NDArray[np.int64], weight: int, values: _Integers) -> None: ...
 def add_user_rows(
@@ -194,6 +202,7 @@ def characteristic(scales: NDArray[np.float64], grid: NDArray[np.float64]) -> ND
 def count_texts(
     chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], secret: bytes
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]: ...
+def derived_key(secret: bytes, salt: bytes, purpose: bytes) -> bytes: ...
 def encode_bytes(bytes: bytes) -> bytes: ...  # noqa: A002
 def encode_integer(number: int) -> bytes: ...
 def encode_text(text: str) -> bytes: ...

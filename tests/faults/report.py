@@ -102,7 +102,7 @@ MUTANTS = (
 )
 """Those of the design that concern the engine; tests may catch more, under names of their own."""
 
-_VERSIONS = ("apsw", "psycopg", "confluent-kafka", "hypothesis", "polars", "cryptography", "pianissimo")
+_VERSIONS = ("apsw", "psycopg", "confluent-kafka", "hypothesis", "polars", "pianissimo")
 _sizes: dict[str, list[dict[str, int]]] = {}
 
 

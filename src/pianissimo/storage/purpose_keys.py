@@ -8,11 +8,7 @@ anywhere else.
 import hashlib
 import os
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from pianissimo import _core
 from pianissimo.errors import DamageError
 from pianissimo.noise import Secret
 from pianissimo.noise.keyed import PathPart, encode_path
@@ -33,7 +29,7 @@ class Keys:
         """The names key: what users and values are named with, and no noise is made of."""
 
         self._seal = _derived(bytes(secret), "seal")
-        self._at_rest = AESGCM(_derived(bytes(secret), "at rest"))
+        self._at_rest = _core.Vault(_derived(bytes(secret), "at rest"))
 
     @property
     def shards(self) -> Secret:
@@ -64,15 +60,16 @@ class Keys:
     def closed(self, content: bytes, *place: PathPart) -> bytes:
         """The content, encrypted, for one place alone."""
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._at_rest.encrypt(nonce, content, encode_path(*place))
+        return nonce + self._at_rest.close(nonce, content, encode_path(*place))
 
     def opened(self, content: bytes, *place: PathPart) -> bytes:
         """What `closed` encrypted for this place."""
-        try:
-            return self._at_rest.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], encode_path(*place))
-        except (InvalidTag, ValueError):
+        nonce, closed = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+        whole = self._at_rest.open(nonce, closed, encode_path(*place)) if len(nonce) == _NONCE_BYTES else None
+        if whole is None:
             name = " ".join(str(part) for part in place if not isinstance(part, bytes))
-            raise DamageError(f"stored {name} must be as it was written, got other bytes; restore a backup") from None
+            raise DamageError(f"stored {name} must be as it was written, got other bytes; restore a backup")
+        return whole
 
     def __repr__(self) -> str:
         return "Keys(hidden)"
@@ -82,4 +79,4 @@ class Keys:
 
 
 def _derived(secret: bytes, purpose: str) -> bytes:
-    return HKDF(algorithm=SHA256(), length=32, salt=_SALT, info=purpose.encode()).derive(secret)
+    return _core.derived_key(secret, _SALT, purpose.encode())
