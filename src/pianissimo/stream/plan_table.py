@@ -8,17 +8,17 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
-from typing import Any
-
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
 from pianissimo.queries.query import SHOWN_FOR_TOTALS
+
+if TYPE_CHECKING:
+    # Whoever makes a stream prints nothing yet: rich is a tenth of what making one takes.
+    from rich.console import RenderableType
+    from rich.text import Text
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
@@ -49,8 +49,12 @@ _OF_ANY_SIGN = ("mean", "quantiles")
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
-def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableType:
+def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> "RenderableType":
     """The promise and the words of each query, of a plan given as plain data; with all the rest if it is to explain."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
     parts: list[RenderableType] = [_promise(plan)]
     for query in plan["queries"]:
         first, *others = query["words"]
@@ -69,6 +73,8 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableTyp
 
 def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False) -> str:
     """The same as text."""
+    from rich.console import Console
+
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(plan_tables(plan, explain=explain))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
@@ -171,7 +177,9 @@ def _past_words(past: dict[str, Any]) -> str:
     return f"windows begin at any of the last {past['ticks']:,} ticks{before}, which takes up to about {size}"
 
 
-def _promise(plan: dict[str, Any]) -> Text:
+def _promise(plan: dict[str, Any]) -> "Text":
+    from rich.text import Text
+
     promise = plan["promise"]
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
     if promise["method"] == "pure" and not any(query["guarantee"]["bad"] for query in plan["queries"]):
@@ -230,7 +238,11 @@ def _price(told: dict[str, Any]) -> str:
     return f"epsilon {math.ceil(told['epsilon'] * 100 - 1e-9) / 100:.2f}{f' and delta {delta:.2g}' if delta else ''}"
 
 
-def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
+def _details(query: dict[str, Any]) -> "Iterator[RenderableType]":
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     yield Text(query["name"], "bold").append(f", {query['called']}: {query['mechanism']}", "not bold")
     lines = {
         "share": f"{query['share_of_budget']:.0%} of the budget",
