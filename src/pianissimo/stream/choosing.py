@@ -34,7 +34,7 @@ from pianissimo.queries.of_users import UserSetting, cap_told, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.notebook import plan_html
-from pianissimo.stream.plan_table import promise_text, render_plan, words_of
+from pianissimo.stream.plan_table import LEGEND_FACTS, promise_text, render_plan, words_of
 from pianissimo.unit import EvenPeriods, Periods, User
 from pianissimo.users import EachPeriod
 
@@ -309,6 +309,15 @@ class StreamPlan:
             "digest": self.digest.hex(),
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
+
+    def about(self) -> dict[str, dict[str, Any]]:
+        """What is told of each query below the table of a release."""
+        return self._about
+
+    @cached_property
+    def _about(self) -> dict[str, dict[str, Any]]:
+        told = self.to_dict()["queries"]
+        return {each["name"]: {name: each[name] for name in LEGEND_FACTS if name in each} for each in told}
 
     def span(self, first: int, last: int) -> dict[str, Any]:
         """When some ticks begin and end; nothing where the stream has no origin."""

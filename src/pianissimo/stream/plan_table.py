@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+LEGEND_FACTS = ("kind", "error_about", "rounding", "words")
+"""What of a query's part of a plan the line below its tables is made of; see `legends`."""
+
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
 
@@ -116,14 +119,22 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     >>> about_told({"error_about": "sum of price, of values cut to 0 .. 600"})
     'sum of price, of values cut to 0 .. 600 (above 600 counts as 600, below 0 as 0)'
     """
+    about, is_cut = about_numbers(query, cap)
+    return about if is_cut or query.get("rounding") or SHOWN_FOR_TOTALS in about else ""
+
+
+def about_numbers(query: Mapping[str, Any], cap: float | None = None) -> tuple[str, bool]:
+    """The same whether anything is cut or not; and whether values or events are cut off.
+
+    >>> about_numbers({"error_about": "number of events"})
+    ('number of events', False)
+    """
     about, rounding = _IF_SO_MANY.sub("", query["error_about"]), query.get("rounding", "").partition(";")[0]
-    is_told = SHOWN_FOR_TOTALS in about or _CUT_TO.search(about) or _UP_TO_THE_CAP.search(about)
-    if not (rounding or is_told):
-        return ""
+    is_cut = bool(_CUT_TO.search(about) or _UP_TO_THE_CAP.search(about))
     about = _CUT_TO.sub(r"\g<0> (above \g<high> counts as \g<high>, below \g<low> as \g<low>)", about)
     if cap is not None:
         about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
-    return f"{about}; values are rounded, {rounding}" if rounding else about
+    return (f"{about}; values are rounded, {rounding}" if rounding else about), is_cut
 
 
 def never_below_zero(query: Mapping[str, Any]) -> bool:
