@@ -135,7 +135,7 @@ def check(*, file: Path, as_json: bool) -> None:
         console().print(facts(lines))
         for word in ("note", "fault"):
             for text in found[f"{word}s"]:
-                click.echo(f"{word}: {text}")
+                click.echo(f"{click.style(f'{word}:', bold=True)} {text}")
     if found["faults"]:
         sys.exit(2)
 

@@ -165,13 +165,12 @@ class StrangeTexts:
     def told(self, key: str, name: str) -> str:
         """What a run would make of them, and what to do."""
         rows = counted_text(self.rows, "row holds", "rows hold")
-        comma = f", {self.commas:,} of them digits with a comma as in 1,234" if self.commas else ""
-        share = f"{self.unread_share:.1%} of all that {name!r} adds up to"
-        lost = f", and with them {share} is lost: write 1234.50 for 1,234.50" if self.unread else ""
-        return (
-            f"{key}: {rows} a text that is no number in {name!r}{comma}. Such rows add nothing, as if "
-            f"empty{lost or '; write numbers with digits and a point if they shall count'}"
-        )
+        comma = f", {self.commas:,} of them digits with a comma as in 1,234.50" if self.commas else ""
+        told = f"{rows} a text that is no number in {name!r}{comma}. A run counts them as empty"
+        if not self.unread:
+            return f"{key}: {told}; write numbers with digits and a point if they shall count"
+        lost = f"{self.unread_share:.1%} of all that {name!r} adds up to is LOST"
+        return f"{key}: {lost}: {told}; write 1234.50 for 1,234.50 in the source"
 
 
 def _size_of(texts: pl.Series) -> float:
