@@ -92,3 +92,43 @@ def test_texts_in_json_that_are_no_numbers_are_noted() -> None:
         piece = reader.read(pl.Series([1, 2, 3]), texts)
         assert piece.unread == ({"price"} if is_unread else set()), value
         assert len(piece.lines) == len(texts)
+
+
+_TOO_FEW = """
+[stream]
+name = "sales"
+horizon = 4
+tick = "1d"
+origin = "2026-01-01T00:00:00Z"
+epsilon = 1.0
+delta = 1e-6
+
+[source]
+path = "sales.csv"
+time = "time"
+
+[queries.listed]
+kind = "histogram"
+key = "shop"
+domain = ["north", "south"]
+
+[queries.daily]
+kind = "count"
+per = "1d"
+"""
+
+
+def test_an_error_that_is_large_beside_a_label_or_a_window_is_told(tmp_path: Path) -> None:
+    def notes(rows: int) -> list[str]:
+        shops = ["north"] * rows + ["south"] + ["elsewhere"] * 9 * rows
+        lines = [f"2026-01-0{1 + place % 4}T01:00:00Z,{shop}" for place, shop in enumerate(shops)]
+        (tmp_path / "sales.csv").write_text("\n".join(["time,shop", *lines]) + "\n")
+        (tmp_path / "sales.toml").write_text(_TOO_FEW)
+        return [note for note in check_source(load_spec(tmp_path / "sales.toml"))["notes"] if "its error" in note]
+
+    listed, daily = notes(10)
+    assert listed.startswith("queries.listed: its error, ")
+    assert "what the largest label has, 10. Less noise: fewer queries" in listed
+    assert daily.startswith("queries.daily: its error, ")
+    assert "all that there is to count in 1 tick on average, 25.2. Less noise" in daily
+    assert notes(3000) == []

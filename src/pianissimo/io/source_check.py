@@ -283,7 +283,7 @@ class _Check:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
         self.notes += self.sizes.cut_notes(self.rows, self.outside)
         if isinstance(self.source, FileSource):
-            self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond())]
+            self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond(), self.spec.last_tick)]
 
     def _strange_texts(self) -> dict[str, StrangeTexts]:
         """Columns of numbers with texts that are none; of files all rows are looked at, else the first."""

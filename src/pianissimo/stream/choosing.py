@@ -46,6 +46,9 @@ _PLAN_FORMAT = 1
 _TOLD = ("name", "pure", "note", "noise", "memory")
 """What a stored plan tells of a mechanism besides its parameters and its error."""
 
+_OF_USE = 10
+"""A number that is so many times its error is of use."""
+
 _NEARLY_ALL = Fraction(999, 1000)
 """Of delta, where only the distance of the drawn noise needs the rest."""
 
@@ -305,7 +308,10 @@ class StreamPlan:
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
-            "warnings": self.budget.doubts(*_expected([plan.query for plan in self.queries])),
+            "warnings": [
+                *self.budget.doubts(*_expected([plan.query for plan in self.queries])),
+                *filter(None, (_useless(plan) for plan in self.queries)),
+            ],
             "digest": self.digest.hex(),
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
@@ -478,6 +484,15 @@ def _expected(queries: Sequence[Query]) -> list[int | None]:
     ):
         found.append(max((getattr(query, name, None) or 0 for query in some), default=0) or None)
     return found
+
+
+def _useless(plan: QueryPlan) -> str:
+    """That answers are of little use, where it was said how many events there will be: no label has more than all."""
+    events, error = getattr(plan.query, "expected_events", None), plan.expected_error.typical
+    if events is None or _OF_USE * error <= events:
+        return ""
+    what = f"an error of {number_text(error)} is more than a tenth of all {events:,} events that are expected"
+    return f"{plan.query.name}: {what}; ask fewer queries, list the labels, or take a larger epsilon"
 
 
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:

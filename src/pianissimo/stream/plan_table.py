@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.mean import MEAN_OF
 from pianissimo.queries.query import SHOWN_FOR_TOTALS
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ _LESS_NOISE = (
 _OF_USE = 10
 """A number that is so many times its error is of use."""
 
+_A_TENTH = "more than a tenth"
+_LARGER_NUMBERS = (
+    "Are your numbers smaller than that? They grow with a longer tick or window (per). There is less noise with fewer "
+    "queries, listed labels (domain), a larger epsilon; see docs/how_to.md."
+)
+"""What is said below a plan about events that tells which numbers the error is too large for."""
+
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
 
@@ -63,8 +71,11 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> "RenderableTy
         first, *others = query["words"]
         parts += [Text(), Text(query["name"], "bold").append(f": {first}", "not bold")]
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
-    if any(_AT_THE_CAP in line for query in plan["queries"] for line in query["words"]):
+    lines = [line for query in plan["queries"] for line in query["words"]]
+    if any(_AT_THE_CAP in line for line in lines):
         parts += [Text(), Text(_LESS_NOISE)]
+    elif any(_A_TENTH in line for line in lines):
+        parts += [Text(), Text(_LARGER_NUMBERS)]
     if explain:
         given = "epsilon {epsilon:g} and delta {delta:g}".format_map(plan["budget"])
         whose = f"neighbors: {hidden_unit(plan)} added or removed"
@@ -106,8 +117,10 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
     past = query.past_told(chosen)
     is_told = past is not None and (query.history is not None or (past["bytes"] or 0) >= _TOLD_BYTES)
     kept = _past_words(past) if past is not None and is_told else ""
-    capped = [_cap_words(cap), _users_needed(query, error.typical, cap, threshold), *weighed]
-    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, capped)), kept))
+    needed = _users_needed(query, error.typical, cap, threshold)
+    capped = [_cap_words(cap), needed, *weighed]
+    of_use = "" if needed else _of_use(query, error.typical)
+    others = filter(None, (of_use, "; ".join(left_out), ". ".join(filter(None, capped)), kept))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
@@ -169,6 +182,19 @@ def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tu
     )
     needed = f"{math.ceil(_OF_USE * error / most):,} {_AT_THE_CAP}, or more who do not"
     return f"An error of a tenth takes {needed}{shown}"
+
+
+def _of_use(query: Query, error: float) -> str:
+    """For which numbers, or how few events, an error is large: without it, nobody sees that an answer is of no use."""
+    if query.watched:
+        return ""
+    if query.kind == "quantiles":
+        return f"that is {_A_TENTH} of all ranks for fewer than {number_text(_OF_USE * error)} events"
+    if query.kind == "mean":
+        low, high = map(float, query.range)  # type: ignore[attr-defined]
+        events = number_text(_OF_USE * MEAN_OF * error / (high - low))
+        return f"the error is {_A_TENTH} of the range for a mean of fewer than {events} events"
+    return f"that is {_A_TENTH} of any number below {number_text(_OF_USE * error)}"
 
 
 def _few(told: Iterable[str]) -> str:
