@@ -595,7 +595,10 @@ def test_a_quiet_run_prints_alarms_and_nothing_else(clinic: Path) -> None:
     for words, place in ((["--in-memory", "--out", "again"], "again"), (["--state", "new"], "new")):
         again = call("run", clinic, "--quiet", *(word if word[0] == "-" else clinic.parent / word for word in words))
         assert len(again.stdout.splitlines()) == 2
-        assert again.stderr == f"Rows were refused; see {clinic.parent / place / 'refused.jsonl'}\n"
+        _, warned, way_out, told = again.stderr.splitlines()
+        assert "was begun before" in warned, "the same events are paid for once more, which is never silent"
+        assert way_out.startswith("To go on with the earlier one: pianissimo run")
+        assert told == f"Rows were refused; see {clinic.parent / place / 'refused.jsonl'}"
 
 
 def test_run_as_json_prints_an_object_for_each_alarm_before_the_last(clinic: Path) -> None:

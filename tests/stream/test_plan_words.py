@@ -281,7 +281,7 @@ def test_every_plan_of_unknown_labels_has_thresholds_and_errors_in_json(unit: An
 def test_a_plan_of_events_tells_for_which_numbers_its_error_is_large(query: Query) -> None:
     numbers, text = told(planned(query))
     assert (
-        f"That is more than a tenth of any number below {number_text(10 * numbers['expected_error']['typical'])}."
+        f"The error is more than a tenth of any number below {number_text(10 * numbers['expected_error']['typical'])}."
         in text
     )
     assert text.endswith("listed labels (domain), a larger epsilon; see docs/how_to.md.")
@@ -294,12 +294,12 @@ def test_means_and_quantiles_tell_how_few_events_they_are_of_no_use_for(unit: An
     assert f"more than a tenth of the range for a mean of fewer than {number_text(events)} events." in text
     numbers, text = told(planned(pp.Quantiles("q", value="x", range=(0, 600)), unit))
     ranks = number_text(10 * numbers["expected_error"]["typical"])
-    assert f"That is more than a tenth of all ranks for fewer than {ranks} events." in text
+    assert f"The error is more than a tenth of all ranks for fewer than {ranks} events." in text
 
 
 @pytest.mark.parametrize("query", [pp.Users("q"), pp.Histogram("q", key="k", domain=DOMAIN, count="users")])
 def test_plans_that_count_people_tell_it_too(query: Query) -> None:
-    assert "That is more than a tenth of any number below" in told(planned(query, pp.user("who")))[1]
+    assert "The error is more than a tenth of any number below" in told(planned(query, pp.user("who")))[1]
 
 
 def test_an_alarm_tells_its_own_and_what_is_expected_is_a_warning() -> None:

@@ -222,7 +222,7 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         notes.append(f"verified; witness {content['head']}")
     if "epsilon" in units:
         notes.append(
-            "note: by itself, a line is at most this epsilon as a ledger counts; several are less than their sum"
+            "note: each line is at most what its charge costs alone; several together cost at most their sum: see spent"
         )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))

@@ -496,20 +496,21 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
     if as_json:
         echo_json({"verified": True, **asdict(found)})
         return
+    same = "computed again from what is sealed, with the same result"
     again = {
-        0: "the last state was just stored, so that no release had to be made again",
-        1: "the last release follows from what is sealed",
-    }.get(found.derived, f"the last {found.derived} releases follow from what is sealed")
-    click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written, and {again}")
+        0: "the last state was just stored, so no release had to be computed again",
+        1: f"the last release was {same}",
+    }.get(found.derived, f"the last {found.derived} releases were {same}")
+    click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written; {again}")
     if found.windows_from is not None:
         click.echo(
-            f"note: windows begin at checkpoints from tick {found.windows_from} on; there are none before, as in a "
-            "stream that an earlier version began, or they are gone"
+            f"note: there are no checkpoints before tick {found.windows_from}, so no window begins there: an earlier "
+            "version began the stream, or they are gone"
         )
     if found.removed:
         click.echo(
             f"retention removed {found.removed} ticks before: their digests are whole and in order; what they released "
-            "can be checked no more"
+            "can no longer be checked"
         )
 
 

@@ -120,7 +120,7 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
     needed = _users_needed(query, error.typical, cap, threshold)
     capped = [_cap_words(cap), needed, *weighed]
     of_use = "" if needed else _of_use(query, error.typical)
-    others = filter(None, (of_use, "; ".join(left_out), ". ".join(filter(None, capped)), kept))
+    others = filter(None, ("; ".join(left_out), of_use, ". ".join(filter(None, capped)), kept))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
@@ -189,12 +189,12 @@ def _of_use(query: Query, error: float) -> str:
     if query.watched:
         return ""
     if query.kind == "quantiles":
-        return f"that is {_A_TENTH} of all ranks for fewer than {number_text(_OF_USE * error)} events"
+        return f"the error is {_A_TENTH} of all ranks for fewer than {number_text(_OF_USE * error)} events"
     if query.kind == "mean":
         low, high = map(float, query.range)  # type: ignore[attr-defined]
         events = number_text(_OF_USE * MEAN_OF * error / (high - low))
         return f"the error is {_A_TENTH} of the range for a mean of fewer than {events} events"
-    return f"that is {_A_TENTH} of any number below {number_text(_OF_USE * error)}"
+    return f"the error is {_A_TENTH} of any number below {number_text(_OF_USE * error)}"
 
 
 def _few(told: Iterable[str]) -> str:
