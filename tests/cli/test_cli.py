@@ -453,14 +453,16 @@ def test_what_is_cut_or_rounded_is_said_where_the_number_is_shown(tmp_path: Path
     rounded = "values are rounded, each value by itself, to multiples of 10: by up to 5 an event, which no bar covers"
     cut = "of values cut to 0 .. 100 (above 100 counts as 100, below 0 as 0)"
     about = [capped and f"number of events{capped}", f"sum of x, {cut}{capped}; {rounded}"]
+    ends = "With a chance of 97.5 % each low end is below" if capped else "95 % of such intervals, low to high, hold"
     for place in (state, out):
         shown = {each["query"]: each.get("about", "") for each in objects(call("releases", place, "--json").stdout)}
         assert [shown["n"], shown["price"]] == about
         for query, words in zip(("n", "price"), about, strict=True):
             text = " ".join(call("releases", place, "--query", query).stdout.split())
-            assert text.startswith(
-                f"{query}, tick 1 about the true {words} estimate" if words else "n, tick 1 estimate"
-            )
+            assert text.startswith(f"{query}, tick 1 estimate")
+            assert f"{ends} the true {words or 'number of events'}." in text
+            assert ("The high end is open: what the cap cuts off is missing" in text) == bool(capped)
+            assert ("What is cut off is in no bar" in text) == (query == "price" and not capped)
 
 
 @pytest.mark.parametrize("options", [(), ("--window", "1h")])
@@ -593,7 +595,10 @@ def test_a_quiet_run_prints_alarms_and_nothing_else(clinic: Path) -> None:
     for words, place in ((["--in-memory", "--out", "again"], "again"), (["--state", "new"], "new")):
         again = call("run", clinic, "--quiet", *(word if word[0] == "-" else clinic.parent / word for word in words))
         assert len(again.stdout.splitlines()) == 2
-        assert again.stderr == f"Rows were refused; see {clinic.parent / place / 'refused.jsonl'}\n"
+        _, warned, way_out, told = again.stderr.splitlines()
+        assert "was begun before" in warned, "the same events are paid for once more, which is never silent"
+        assert way_out.startswith("To go on with the earlier one: pianissimo run")
+        assert told == f"Rows were refused; see {clinic.parent / place / 'refused.jsonl'}"
 
 
 def test_run_as_json_prints_an_object_for_each_alarm_before_the_last(clinic: Path) -> None:
@@ -628,7 +633,8 @@ def test_of_an_alarm_the_ticks_are_shown_at_which_it_rang(clinic: Path, form: st
     call("run", clinic, "--out", out, "--format", form)
     text = call("releases", out).stdout
     head, row = r"tick +start +estimate +low +high +cap", r" +2 +2026-01-01 01:00:00 UTC +[23],\d{3} .*"
-    assert re.search(rf"^old, ticks 1 to 4 *\n{head}\n{row}\n\s*\n", text, re.MULTILINE)
+    legend = "95 % of such intervals, low to high, hold the true number of users with charges left .*"
+    assert re.search(rf"^old, ticks 1 to 4 *\n{head}\n{row}\n{legend}\n\s*\n", text, re.MULTILINE)
     assert "young, ticks 1 to 4: silent" in text
     assert '"fever\\u001b[31m"' in text
     assert "\x1b" not in text

@@ -88,7 +88,7 @@ def test_verify_looks_at_all_of_it_and_tells_how_far_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("length", "said"), [(8, "no release had to be made again"), (9, "the last release follows"), (10, "the last 2 re")]
+    ("length", "said"), [(8, "no release had to be computed again"), (9, "the last release was"), (10, "the last 2 re")]
 )
 def test_verify_says_what_it_made_again(tmp_path: Path, length: int, said: str) -> None:
     with opened(tmp_path) as live:

@@ -102,6 +102,7 @@ def test_open_ends_are_told_in_the_picture() -> None:
     live = stream_of(pp.Count("visits"), unit=pp.user("user")).start()
     live.tick(hour())
     assert "or more" in texts_of(live.plot())
+    assert "95 % of such intervals hold the truth; open ends" in live.plot().get_supxlabel()
 
 
 def test_a_picture_of_a_plan_has_every_query() -> None:

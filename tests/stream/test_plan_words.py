@@ -74,7 +74,7 @@ def test_the_number_in_words_is_the_number_of_the_data(query: Query, about: str,
     assert f"q: within {number_text(error['typical'])} {ranks}of the true {about}, 19 times out of 20" in text
     worst = re.findall(r"\((\S+) at the worst tick\)", text)
     assert worst == ([number_text(error["largest"])] if error["largest"] > 1.02 * error["typical"] else [])
-    assert len(numbers["words"]) <= 3
+    assert len(numbers["words"]) <= 4
     if numbers["threshold"] is not None:
         assert f"from about {numbers['threshold']['least']:,} {'users' if query.watched else 'events'} on" in text
     # What is for those who ask why is not in the way of the others.
@@ -275,3 +275,36 @@ def test_every_plan_of_unknown_labels_has_thresholds_and_errors_in_json(unit: An
         assert numbers["expected_error"]["typical"] > 0, query
         assert 0 < numbers["threshold"]["least"] <= numbers["threshold"]["largest"], query
         assert all("threshold" in each for each in numbers.get("caps", ())), query
+
+
+@pytest.mark.parametrize("query", [query for query, _ in OF_EVENTS.values()], ids=OF_EVENTS)
+def test_a_plan_of_events_tells_for_which_numbers_its_error_is_large(query: Query) -> None:
+    numbers, text = told(planned(query))
+    assert (
+        f"The error is more than a tenth of any number below {number_text(10 * numbers['expected_error']['typical'])}."
+        in text
+    )
+    assert text.endswith("listed labels (domain), a larger epsilon; see docs/how_to.md.")
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("who", max_events_per_user=3)], ids=["event", "user"])
+def test_means_and_quantiles_tell_how_few_events_they_are_of_no_use_for(unit: Any) -> None:
+    numbers, text = told(planned(pp.Mean("q", value="x", range=(-100, 100)), unit))
+    events = 10 * 10_000 * numbers["expected_error"]["typical"] / 200
+    assert f"more than a tenth of the range for a mean of fewer than {number_text(events)} events." in text
+    numbers, text = told(planned(pp.Quantiles("q", value="x", range=(0, 600)), unit))
+    ranks = number_text(10 * numbers["expected_error"]["typical"])
+    assert f"The error is more than a tenth of all ranks for fewer than {ranks} events." in text
+
+
+@pytest.mark.parametrize("query", [pp.Users("q"), pp.Histogram("q", key="k", domain=DOMAIN, count="users")])
+def test_plans_that_count_people_tell_it_too(query: Query) -> None:
+    assert "The error is more than a tenth of any number below" in told(planned(query, pp.user("who")))[1]
+
+
+def test_an_alarm_tells_its_own_and_what_is_expected_is_a_warning() -> None:
+    assert "a tenth" not in told(planned(pp.Alarm("q", where="x > 3")))[1]
+    few, many = (planned(pp.HeavyHitters("q", key="k", expected_events=each)) for each in (300, 10**6))
+    assert "Warning: q: an error of" in str(few)
+    assert "is more than a tenth of all 300 events that are expected" in " ".join(str(few).split())
+    assert not many.to_dict()["warnings"]

@@ -3,8 +3,11 @@
 from fractions import Fraction
 from itertools import pairwise
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +79,19 @@ def test_one_quantile_alone_is_as_it_is_read_off() -> None:
     row = query.table(None, Release(tick=1, value=counts, error=0.0), 0.9).row(0, named=True)
     bars = counts.interval(Fraction(1, 2), 0.9)
     assert (row["estimate"], row["low"], row["high"]) == (counts.quantile(Fraction(1, 2)), bars.low, bars.high)
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("who"), pp.user("who", max_events_per_user=3, within=2)], ids=str)
+@pytest.mark.parametrize("span", [(0, 100), None], ids=["range", "no range"])
+def test_quantiles_of_streams_and_of_windows_never_cross(unit: Any, span: tuple[int, int] | None) -> None:
+    generator = np.random.default_rng(3)
+    query = pp.Quantiles("spread", value="amount", range=span, at=_AT)
+    live = pp.Stream("s", unit=unit, queries=[query], budget=pp.Budget(1, 1e-6), horizon=4).start()
+    seen = 0
+    for tick in range(1, 5):
+        rows = {"who": generator.integers(0, 60, 150), "amount": generator.lognormal(2, 1, 150)}
+        for release in (live.tick(pl.DataFrame(rows)), live.between(tick - 1, tick)):
+            for name in ("estimate", "low", "high"):
+                assert release["spread"].sort("key")[name].drop_nulls().is_sorted()
+            seen += 1
+    assert seen == 8

@@ -151,10 +151,10 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
             parts += [head, _finding_table(report.findings)]
             parts += [_parts_line(report), Text()] if report.parts else [Text()]
     note = (
-        "'at least' is a lower bound on what one event, or one user, loses; "
-        "all of one mechanism's hold with confidence 0.99999. A 'move' is the share of what one may add by which "
-        "replayed neighbors differ, and 'places' in how many pairs their noise was drawn elsewhere; there is no chance "
-        "in both."
+        "'at least' is a lower bound on what one event, or one user, loses: it must not be above 'claimed'. All of one "
+        "mechanism's hold together with confidence 0.99999. 'Move' and 'places' are exact: two neighboring streams "
+        "ran under the same noise. 'Move' is by how much their numbers differ, as a share of what is allowed; 'places' "
+        "is in how many pairs the noise was not drawn at the same places, and must be 0."
     )
     return Group(*parts, Text(note, style="dim"))
 

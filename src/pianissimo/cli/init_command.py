@@ -246,7 +246,7 @@ def stream_file_text(answers: Answers) -> str:
         "[stream]",
         f"name = {_quoted(answers.name)}",
         f"epsilon = {answers.epsilon!r}    # for all ticks and queries together; less is more private: docs/epsilon.md",
-        f"delta = {answers.delta!r}    # the chance that this does not hold; far below one in the number of people",
+        f"delta = {answers.delta!r}    # the chance that this does not hold; far below 1 / (number of people)",
         f"tick = {_quoted(answers.tick)}    # how often something is released",
         f"horizon = {_quoted(answers.horizon)}    # how long it goes on; it cannot be made longer later",
         f"origin = {answers.origin}    # when the first tick begins; public, never read off the data",
@@ -269,7 +269,7 @@ def stream_file_text(answers: Answers) -> str:
         f"time = {_quoted(answers.time)}",
         f"time_format = {_quoted(answers.time_format)}    "
         '# or "epoch_s", "epoch_ms", or a pattern such as "%d/%m/%Y %H:%M"',
-        f"# until = {answers.origin}    # where the data end before the horizon does: the last tick, a public moment",
+        f"# until = {answers.origin}    # only if the data end before the horizon: when the last tick ends; public",
     ]
     if answers.delimiter != ",":
         lines.append(f"delimiter = {_quoted(answers.delimiter)}")

@@ -104,8 +104,11 @@ def cut_at_zero(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"estimate": words, "low": 0, "high": high}
 
 
-def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bool = False) -> Group:
-    """A table of a release, the largest estimates first; what cannot be told from noise has no order, and says so."""
+def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bool = False, legend: str = "") -> Group:
+    """A table of a release, the largest estimates first; what cannot be told from noise has no order, and says so.
+
+    Below it stands what its bars mean.
+    """
     labels = label_columns(rows)
     noise = [never_below_zero and cannot_be_told(row) for row in rows.select("estimate", "low", "high").to_dicts()]
     if labels:
@@ -120,7 +123,8 @@ def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bo
     for row in rows.iter_rows(named=True):
         told = cut_at_zero(row) if never_below_zero and cannot_be_told(row) else {}
         table.add_row(*(cell(value, name) for name, value in {**row, **told}.items()))
-    return Group(table, *([Text(_noise_note(rows, labels), style="dim")] if any(noise) else []))
+    below = [_noise_note(rows, labels) if any(noise) else "", legend]
+    return Group(table, *(Text(line, style="dim") for line in below if line))
 
 
 def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
@@ -139,7 +143,9 @@ def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
     return f"{sum(named):,} of {len(named):,} labels cannot be told from noise: {these} no order. {cut}"
 
 
-def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None) -> Group:
+def rings_table(
+    name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None, *, legend: str = ""
+) -> Group:
     """When an alarm or a trend rang, most often never; and whether it may have been exhausted at the last tick."""
     first, last = ticks.start, ticks.stop - 1
     rows = table.filter(pl.col("tick").is_between(first, last))
@@ -150,7 +156,7 @@ def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.Data
     if most:
         title += f"; at tick {last} {silence(most)}"
     bare = rows.drop("end", "since", strict=False)
-    tables = [release_table(None, bare, never_below_zero=True)] if rows.height else []
+    tables = [release_table(None, bare, never_below_zero=True, legend=legend)] if rows.height else []
     return Group(Text(title, style="bold"), *tables)
 
 
@@ -216,7 +222,7 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         notes.append(f"verified; witness {content['head']}")
     if "epsilon" in units:
         notes.append(
-            "note: by itself, a line is at most this epsilon as a ledger counts; several are less than their sum"
+            "note: each line is at most what its charge costs alone; several together cost at most their sum: see spent"
         )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))

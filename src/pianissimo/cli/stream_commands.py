@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pianissimo.io.runs import RunSummary
+    from pianissimo.stream import Stream
     from pianissimo.stream.calendar import TickCalendar
 
 show_refused_option = click.option(
@@ -134,7 +135,7 @@ def check(*, file: Path, as_json: bool) -> None:
         console().print(facts(lines))
         for word in ("note", "fault"):
             for text in found[f"{word}s"]:
-                click.echo(f"{word}: {text}")
+                click.echo(f"{click.style(f'{word}:', bold=True)} {text}")
     if found["faults"]:
         sys.exit(2)
 
@@ -234,6 +235,7 @@ def run(
     from pianissimo.io.runs import is_known, run_durably, run_file
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
+    from pianissimo.stream.legends import share_text
     from pianissimo.stream.spec import LiveSource, load_spec
 
     budget = budget_given(budget_epsilon, budget_delta)
@@ -256,6 +258,8 @@ def run(
         content = plan_of(spec, file).to_dict()
         if not quiet:
             console(stderr=as_json).print(plan_tables(content))
+        for line in _spends_anew(spec.stream, file, state, in_memory=in_memory, quiet=quiet):
+            click.echo(f"\n{line}", err=quiet or as_json)
     elif not quiet:
         click.echo(f"The stream goes on; its plan: pianissimo plan {file}", err=as_json)
 
@@ -263,6 +267,9 @@ def run(
         echo_json({"tick": tick, "query": query, **row})
 
     rang = rang_as_json if as_json else echo_ring
+    if any(query.watched for query in spec.stream.queries) and not (quiet or as_json):
+        share = share_text(spec.stream.coverage)
+        click.echo(f"\nAlarms and trends have a line each: about how many (low to high). {share} hold the true number.")
     hidden = quiet or (as_json and sys.stdout.isatty())
     with progress_bar(hidden=hidden) as progress, arguments():
         if in_memory and out is not None:
@@ -285,6 +292,29 @@ def run(
         click.echo(f"Rows were refused; see {refused}", err=quiet)
     if not quiet and loop.tick:
         click.echo(f"Look at the last one: pianissimo releases {place} --last 1")
+
+
+def _spends_anew(stream: "Stream", file: Path, state: str, *, in_memory: bool, quiet: bool) -> Iterator[str]:
+    """That a stream which begins spends its budget; and where one of its name has begun before, that this is another.
+
+    Which events both count nobody can tell by the stores. The same file with another --state mostly counts the same.
+    """
+    from pianissimo.io.inspect import streams_beside
+    from pianissimo.storage.connection import is_server, shown_place
+
+    spent = f"epsilon {float(stream.budget.epsilon):g} and delta {float(stream.budget.delta):g}"
+    own = None if in_memory or is_server(state) else Path(state)
+    before = streams_beside([file.parent, *([] if own is None else [own.parent])], stream.name, but=own)
+    if before:
+        known = before[0].relative_to(Path.cwd()) if before[0].is_relative_to(Path.cwd()) else before[0]
+        others = f", and in {len(before) - 1} more" if len(before) > 1 else ""
+        yield (
+            f"Warning: stream {stream.name!r} was begun before, in {known}{others}. This is another one: over the same "
+            f"events it spends {spent} once more.\nTo go on with the earlier one: pianissimo run {file} --state {known}"
+        )
+    elif not quiet:
+        kept = "" if in_memory else f" It is kept in {shown_place(state)}; the same command goes on with it."
+        yield f"This is a new stream, and spends {spent}.{kept}"
 
 
 def _told(done: "RunSummary", place: str, out: Path | None) -> str:
@@ -318,10 +348,11 @@ def releases(
     from rich.text import Text
 
     from pianissimo.cli.render import console, release_table, rings_table
-    from pianissimo.demo.pharmacy import is_demo, read_demo
+    from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
+    from pianissimo.stream.legends import legend
     from pianissimo.stream.plan_table import about_told, never_below_zero
 
     if tick is not None and last is not None:
@@ -329,8 +360,10 @@ def releases(
     folder = Path(place)
     length = int(window) if window is not None and window.isdecimal() else window
     left_out: dict[str, str] = {}
+    coverage: float | None = None
     with arguments():
         if is_demo(folder) and window is None:
+            coverage = pharmacy_stream(1).coverage
             tables, seen, plan = read_demo(folder), 0, dict[str, Any]()
         elif is_state(place):
             found = seen_releases(place, window=length, chosen=partial(_chosen_ticks, tick=tick, last=last))
@@ -350,7 +383,7 @@ def releases(
     ticks = _chosen_ticks(end, tick=tick, last=last)
     watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
     terminal = console()
-    calendar = _calendar(plan)
+    calendar, coverage = _calendar(plan), plan.get("coverage", coverage)
     for number, name, rows in _chosen(tables, query, ticks, every):
         times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
         if rows.height and "since" in rows.columns:
@@ -364,7 +397,7 @@ def releases(
         elif name not in watched and (name != EXHAUSTED or query == EXHAUSTED):
             when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
-            lines = [Text(title, style="bold"), *([Text(f"about the true {about}")] if about else [])]
+            below = legend(name, shown, coverage, planned.get(name))
             threshold = planned.get(name, {}).get("threshold")
             # What is of no query, such as above_cap, counts users; where no plan is known, nothing is cut.
             is_cut = never_below_zero(planned[name]) if name in planned else bool(planned)
@@ -372,11 +405,12 @@ def releases(
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                answer = release_table(None, shown, never_below_zero=is_cut)
-            terminal.print(*lines, answer, Text(), sep="\n")
+                answer = release_table(None, shown, never_below_zero=is_cut, legend=below)
+            terminal.print(Text(title, style="bold"), answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
-            terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED)), Text())
+            below = legend(name, tables[name], coverage, planned.get(name))
+            terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below), Text())
     for name, reason in left_out.items():
         click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
 
@@ -462,20 +496,21 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
     if as_json:
         echo_json({"verified": True, **asdict(found)})
         return
+    same = "computed again from what is sealed, with the same result"
     again = {
-        0: "the last state was just stored, so that no release had to be made again",
-        1: "the last release follows from what is sealed",
-    }.get(found.derived, f"the last {found.derived} releases follow from what is sealed")
-    click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written, and {again}")
+        0: "the last state was just stored, so no release had to be computed again",
+        1: f"the last release was {same}",
+    }.get(found.derived, f"the last {found.derived} releases were {same}")
+    click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written; {again}")
     if found.windows_from is not None:
         click.echo(
-            f"note: windows begin at checkpoints from tick {found.windows_from} on; there are none before, as in a "
-            "stream that an earlier version began, or they are gone"
+            f"note: there are no checkpoints before tick {found.windows_from}, so no window begins there: an earlier "
+            "version began the stream, or they are gone"
         )
     if found.removed:
         click.echo(
             f"retention removed {found.removed} ticks before: their digests are whole and in order; what they released "
-            "can be checked no more"
+            "can no longer be checked"
         )
 
 

@@ -241,7 +241,7 @@ class DurableStream(StoredTicks):
 
     def released(self, tick: int) -> StreamRelease:
         """What was released for an earlier tick."""
-        return release_of(self.payload(tick))
+        return release_of(self.payload(tick), self.plan.about)
 
     def payload(self, tick: int) -> bytes:
         """The bytes of an earlier release, as they were stored."""

@@ -548,7 +548,7 @@ class StoredTicks:
         tables = self._core.release(place)
         since = self.plan.since(tables, tick, first=self._record.last_tick, counted=self._record.since)
         told = self.plan.span(tick, tick) | {"since": since}
-        release = StreamRelease(tick, self.plan.coverage, tables, self.between, **told)
+        release = StreamRelease(tick, self.plan.coverage, tables, self.between, about=self.plan.about, **told)
         payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
@@ -667,7 +667,8 @@ class StoredTicks:
                 # Counted already: which labels are shown would be that of a tick that could be sealed again.
                 raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
             tables = self._core.between(start - first, end - first)
-        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
+        told: dict[str, Any] = {"about": self.plan.about, **self.plan.span(start + 1, end)}
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **told)
 
 
 def _same_content(left: bytes, right: bytes) -> bool:

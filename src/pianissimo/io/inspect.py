@@ -1,8 +1,8 @@
 """Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,20 @@ def _lag(stream: Stream, released: int, last_tick: int) -> int | None:
         return None
     wall = WallClock(calendar=stream.calendar)
     return max(0, min(wall.ended(wall.now()), last_tick) - released)
+
+
+def streams_beside(folders: Iterable[Path], name: str, *, but: Path | None = None) -> list[Path]:
+    """The folders in these that hold a durable stream of this name, as far as they can be read; all but one."""
+    found = []
+    for folder in dict.fromkeys(each.resolve() for each in folders if each.is_dir()):
+        with suppress(OSError):
+            for place in sorted(each for each in folder.iterdir() if each.is_dir() and is_state(each)):
+                if but is not None and place == but.resolve():
+                    continue
+                with suppress(PianissimoError), _reading(place) as store:
+                    if store.streams()[-1].name == name:
+                        found.append(place)
+    return found
 
 
 def stored_request(place: Path | str) -> Request:

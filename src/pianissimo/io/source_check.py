@@ -88,6 +88,7 @@ class _Check:
             time=source.time if is_timed else None,
             clock=self.clock if isinstance(source, FileSource) else None,
             written=written_as(spec),
+            tells=False,
         )
         self.wanted = self.judge.wanted
         self.keys = _keys_of(spec, self.wanted.time)
@@ -275,14 +276,14 @@ class _Check:
         if len(offsets) == 1 and re.fullmatch(r"[+-](?!00:00)[0-9]{2}:[0-9]{2}", offset := offsets.pop()):
             zone = self.wanted.written.time_zone
             self.notes.append(f"times have the offset {offset}, and days are those of stream.time_zone, {zone!r}")
+        self.strange = self._strange_texts()
+        self.notes += [each.told(self._key(name), name) for name, each in self.strange.items()]
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
         self.notes += self.sizes.cut_notes(self.rows, self.outside)
         if isinstance(self.source, FileSource):
-            self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond())]
-        self.strange = self._strange_texts()
-        self.notes += [each.told(self._key(name), name) for name, each in self.strange.items()]
+            self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond(), self.spec.last_tick)]
 
     def _strange_texts(self) -> dict[str, StrangeTexts]:
         """Columns of numbers with texts that are none; of files all rows are looked at, else the first."""

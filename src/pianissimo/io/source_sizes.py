@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from pianissimo.io.sources.text_rows import Wanted, is_number
+from pianissimo.labels import Domain
 from pianissimo.queries import Query
 from pianissimo.queries.expected import number_text
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
@@ -48,7 +49,7 @@ class SourceSizes:
             if amounts is not None:
                 self._whole[query.name] += amounts[0]
                 self._counted[query.name] += amounts[1]
-            elif _has_threshold(each):
+            elif _is_by_label(query):
                 self._see_labels(query, frame)
 
     def _see_labels(self, query: Query, frame: pl.DataFrame) -> None:
@@ -57,6 +58,8 @@ class SourceSizes:
             return
         labels = column if matches is None else column.filter(matches)
         labels = (labels.explode() if labels.dtype == pl.List(pl.String) else labels).alias("label").drop_nulls()
+        domain = getattr(query, "domain", None)
+        labels = labels.filter(labels.is_in(domain.labels.implode())) if isinstance(domain, Domain) else labels
         own = labels.to_frame().group_by("label").agg(pl.len().cast(pl.Int64).alias("events"))
         both = [self._labels[query.name], own] if query.name in self._labels else [own]
         self._labels[query.name] = pl.concat(both).group_by("label").agg(pl.col("events").sum())
@@ -77,32 +80,39 @@ class SourceSizes:
         shares = {name: share for name, share in self.cut_shares.items() if abs(share) >= CUT_SHARE}
         return [_cut_told(queries[name], share, rows, outside[name]) for name, share in shares.items()]
 
-    def size_notes(self, beyond: Mapping[str, float]) -> list[str]:
-        """Which answers would be of little use, if this is all there will be, with so much beyond each first cap."""
+    def size_notes(self, beyond: Mapping[str, float], ticks: int) -> list[str]:
+        """Which answers would be of little use, if this is all of so many ticks, with so much beyond each first cap."""
         found = []
         for each in self._plan.queries:
-            found += self._large_error(each, beyond.get(each.query.name, 0))
+            found += self._large_error(each, beyond.get(each.query.name, 0), ticks)
             found += self._no_labels(each)
         return found
 
-    def _large_error(self, plan: QueryPlan, beyond: float) -> list[str]:
+    def _large_error(self, plan: QueryPlan, beyond: float, ticks: int) -> list[str]:
         query, error = plan.query, plan.expected_error.typical
-        counted = abs(self._counted.get(query.name, 0) - beyond)
-        if not query.adds_up or query.key_names or query.per is not None or not counted:
-            return []
-        if error <= LARGE_SHARE * counted:
+        if query.key_names:
+            counted, what = self._largest(query), "what the largest label has"
+            counted = 0 if plan.thresholds is not None and counted < plan.thresholds[0] else counted
+        else:
+            counted = abs(self._counted.get(query.name, 0) - beyond)
+            what = "all that its first cap lets through" if beyond else "all that there is to count"
+        if query.per is not None and query.per < ticks:
+            counted *= query.per / ticks
+            what += f" in {counted_text(query.per, 'tick', 'ticks')} on average"
+        if not query.adds_up or not counted or error <= LARGE_SHARE * counted:
             return []
         share = f"{error / counted:.0%} of" if error < counted else "more than"
-        what = "all that its first cap lets through" if beyond else "all that there is to count"
         told = f"its error, {number_text(error)}, is {share} {what}, {number_text(counted)}"
         return [f"queries.{query.name}: {told}. {self._ways_out}"]
 
+    def _largest(self, query: Query) -> float:
+        """How many events the most frequent label has that the query counts; 0 where none is known."""
+        counts = self._labels.get(query.name)
+        return 0 if counts is None else float(counts["events"].max() or 0)  # type: ignore[arg-type]
+
     def _no_labels(self, plan: QueryPlan) -> list[str]:
-        counts, thresholds = self._labels.get(plan.query.name), plan.thresholds
-        if counts is None or thresholds is None or not counts.height:
-            return []
-        largest, least = int(counts["events"].max()), thresholds[0]  # type: ignore[arg-type]
-        if largest >= least:
+        largest, thresholds = int(self._largest(plan.query)), plan.thresholds
+        if not largest or thresholds is None or largest >= (least := thresholds[0]):
             return []
         told = f"no label would be shown: the largest has {largest:,} events, and labels appear from about {least:,} on"
         return [f"queries.{plan.query.name}: {told}. {self._ways_out}"]
@@ -115,10 +125,9 @@ class SourceSizes:
         return f"Less noise: fewer queries, a longer tick, coarser labels, {own}a larger epsilon; see docs/how_to.md"
 
 
-def _has_threshold(plan: QueryPlan) -> bool:
-    """Whether labels of it appear once enough events hold them."""
-    query = plan.query
-    return bool(query.key_names) and not query.watched and query.counted_unit == "events" and bool(plan.thresholds)
+def _is_by_label(query: Query) -> bool:
+    """Whether it counts the events of each label."""
+    return bool(query.key_names) and not query.watched and query.counted_unit == "events"
 
 
 def _cut_told(query: Any, share: float, rows: int, outside: int) -> str:
@@ -165,13 +174,12 @@ class StrangeTexts:
     def told(self, key: str, name: str) -> str:
         """What a run would make of them, and what to do."""
         rows = counted_text(self.rows, "row holds", "rows hold")
-        comma = f", {self.commas:,} of them digits with a comma as in 1,234" if self.commas else ""
-        share = f"{self.unread_share:.1%} of all that {name!r} adds up to"
-        lost = f", and with them {share} is lost: write 1234.50 for 1,234.50" if self.unread else ""
-        return (
-            f"{key}: {rows} a text that is no number in {name!r}{comma}. Such rows add nothing, as if "
-            f"empty{lost or '; write numbers with digits and a point if they shall count'}"
-        )
+        comma = f", {self.commas:,} of them digits with a comma as in 1,234.50" if self.commas else ""
+        told = f"{rows} a text that is no number in {name!r}{comma}. A run counts them as empty"
+        if not self.unread:
+            return f"{key}: {told}; write numbers with digits and a point if they shall count"
+        lost = f"{self.unread_share:.1%} of all that {name!r} adds up to is LOST"
+        return f"{key}: {lost}: {told}; write 1234.50 for 1,234.50 in the source"
 
 
 def _size_of(texts: pl.Series) -> float:

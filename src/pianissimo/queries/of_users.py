@@ -50,6 +50,9 @@ from pianissimo.users import (
     UserRelease,
 )
 
+REACHES = "bars reach over what the cap cuts off"
+"""What a plan says where nothing is missing in an error bar."""
+
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
 
@@ -385,10 +388,10 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
         beyond = beyond.replace("on that side", "at both ends")
     is_whole = units is not None and units <= rule.caps[0]
     if is_adaptive and query.few_missing:
-        beyond = "bars reach over what the cap cuts off, at most one of each user above it"
+        beyond = f"{REACHES}, at most one of each user above it"
         beyond += "" if query.per is None else ", but in a window that it is raised in, where they are open"
     if units is not None and (is_whole or (is_adaptive and query.reaches_cut)):
-        what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
+        what = "nothing is cut off" if is_whole else REACHES
         beyond = f"{what}, as no user has more than {most:,}"
         if query.per is not None and not is_whole:
             beyond += ", but in a window that it is raised in, where they are open"

@@ -34,7 +34,7 @@ from pianissimo.queries.of_users import UserSetting, cap_told, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.notebook import plan_html
-from pianissimo.stream.plan_table import promise_text, render_plan, words_of
+from pianissimo.stream.plan_table import LEGEND_FACTS, promise_text, render_plan, words_of
 from pianissimo.unit import EvenPeriods, Periods, User
 from pianissimo.users import EachPeriod
 
@@ -45,6 +45,9 @@ _PATH_VERSION = 1
 _PLAN_FORMAT = 1
 _TOLD = ("name", "pure", "note", "noise", "memory")
 """What a stored plan tells of a mechanism besides its parameters and its error."""
+
+_OF_USE = 10
+"""A number that is so many times its error is of use."""
 
 _NEARLY_ALL = Fraction(999, 1000)
 """Of delta, where only the distance of the drawn noise needs the rest."""
@@ -305,10 +308,22 @@ class StreamPlan:
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
-            "warnings": self.budget.doubts(*_expected([plan.query for plan in self.queries])),
+            "warnings": [
+                *self.budget.doubts(*_expected([plan.query for plan in self.queries])),
+                *filter(None, (_useless(plan) for plan in self.queries)),
+            ],
             "digest": self.digest.hex(),
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
+
+    def about(self) -> dict[str, dict[str, Any]]:
+        """What is told of each query below the table of a release."""
+        return self._about
+
+    @cached_property
+    def _about(self) -> dict[str, dict[str, Any]]:
+        told = self.to_dict()["queries"]
+        return {each["name"]: {name: each[name] for name in LEGEND_FACTS if name in each} for each in told}
 
     def span(self, first: int, last: int) -> dict[str, Any]:
         """When some ticks begin and end; nothing where the stream has no origin."""
@@ -469,6 +484,15 @@ def _expected(queries: Sequence[Query]) -> list[int | None]:
     ):
         found.append(max((getattr(query, name, None) or 0 for query in some), default=0) or None)
     return found
+
+
+def _useless(plan: QueryPlan) -> str:
+    """That answers are of little use, where it was said how many events there will be: no label has more than all."""
+    events, error = getattr(plan.query, "expected_events", None), plan.expected_error.typical
+    if events is None or _OF_USE * error <= events:
+        return ""
+    what = f"an error of {number_text(error)} is more than a tenth of all {events:,} events that are expected"
+    return f"{plan.query.name}: {what}; ask fewer queries, list the labels, or take a larger epsilon"
 
 
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:

@@ -428,7 +428,9 @@ class Live:
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
                 told = self.plan.span(self._tick, self._tick) | {"since": self.plan.since(tables, self._tick)}
-                self._last = StreamRelease(self._tick, self.plan.coverage, tables, self.between, **told)
+                self._last = StreamRelease(
+                    self._tick, self.plan.coverage, tables, self.between, about=self.plan.about, **told
+                )
                 return self._last
 
     def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
@@ -488,7 +490,8 @@ class Live:
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
             tables = self._core.between(start, end)
-        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
+        told: dict[str, Any] = {"about": self.plan.about, **self.plan.span(start + 1, end)}
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **told)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a live stream is not copied or pickled: two of it would share their noise")

@@ -11,8 +11,6 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from rich.progress import track
-
 from pianissimo.errors import BudgetWarning
 from pianissimo.queries.expected import number_text
 
@@ -45,7 +43,11 @@ def warn_of_another_start(name: str) -> None:
 
 def progress_of(steps: Sequence[int], about: str, *, shown: bool) -> Iterable[int]:
     """The steps, with a bar that shows how many are done: in a terminal, or in a notebook's cell."""
-    return _bar_in_a_cell(steps, about) if shown and in_notebook() else track(steps, about, disable=not shown)
+    if shown and in_notebook():
+        return _bar_in_a_cell(steps, about)
+    from rich.progress import track
+
+    return track(steps, about, disable=not shown)
 
 
 def _bar_in_a_cell(steps: Sequence[int], about: str) -> Iterator[int]:

@@ -4,7 +4,7 @@ They need matplotlib, which `pip install pianissimo[plot]` brings.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -35,7 +35,7 @@ def plot_release(release: "StreamRelease") -> Any:
     figure, panels = _figure([max(_LEAST_INCHES, 0.8 + _INCHES_A_ROW * each) for each in rows])
     for axes, (name, table) in zip(panels, tables.items(), strict=True):
         _draw_table(axes, name, table)
-    panels[-1].set_xlabel(f"estimate with its {release.coverage:.0%} interval", color=_SOFT)
+    panels[-1].set_xlabel(f"estimate with its interval. {_told_bars(release, tables.values())}", color=_SOFT)
     figure.suptitle(f"Tick {release.tick}{_when(release)}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
@@ -77,8 +77,19 @@ def plot_live(last: "StreamRelease", between: Callable[[int, int], "StreamReleas
         _draw_series(axes, name, table)
     for axes, (name, table) in zip(panels[len(series) :], others.items(), strict=True):
         _draw_table(axes, name, table)
+    shown = {**others, **series}.values()
+    figure.supxlabel(f"Bands and bars are intervals. {_told_bars(last, shown)}", fontsize=8, color=_SOFT)
     figure.suptitle(f"Up to tick {last.tick}{_when(last)}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
+
+
+def _told_bars(release: "StreamRelease", tables: Iterable[pl.DataFrame]) -> str:
+    """What intervals mean, in a line; and that some have an end that nothing bounds."""
+    from pianissimo.stream.legends import share_text
+
+    is_open = any(table["high"].null_count() or table["low"].null_count() for table in tables)
+    ends = "; open ends: what the cap cuts off is missing" if is_open else ""
+    return f"{share_text(release.coverage)} hold the truth{ends}."
 
 
 def _query_label(query: dict[str, Any]) -> str:

@@ -8,17 +8,21 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
-from typing import Any
-
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.mean import MEAN_OF
 from pianissimo.queries.query import SHOWN_FOR_TOTALS
+
+if TYPE_CHECKING:
+    # Whoever makes a stream prints nothing yet: rich is a tenth of what making one takes.
+    from rich.console import RenderableType
+    from rich.text import Text
+
+LEGEND_FACTS = ("kind", "error_about", "rounding", "words")
+"""What of a query's part of a plan the line below its tables is made of; see `legends`."""
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
@@ -36,6 +40,13 @@ _LESS_NOISE = (
 _OF_USE = 10
 """A number that is so many times its error is of use."""
 
+_A_TENTH = "more than a tenth"
+_LARGER_NUMBERS = (
+    "Are your numbers smaller than that? They grow with a longer tick or window (per). There is less noise with fewer "
+    "queries, listed labels (domain), a larger epsilon; see docs/how_to.md."
+)
+"""What is said below a plan about events that tells which numbers the error is too large for."""
+
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
 
@@ -49,15 +60,22 @@ _OF_ANY_SIGN = ("mean", "quantiles")
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
-def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableType:
+def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> "RenderableType":
     """The promise and the words of each query, of a plan given as plain data; with all the rest if it is to explain."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
     parts: list[RenderableType] = [_promise(plan)]
     for query in plan["queries"]:
         first, *others = query["words"]
         parts += [Text(), Text(query["name"], "bold").append(f": {first}", "not bold")]
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
-    if any(_AT_THE_CAP in line for query in plan["queries"] for line in query["words"]):
+    lines = [line for query in plan["queries"] for line in query["words"]]
+    if any(_AT_THE_CAP in line for line in lines):
         parts += [Text(), Text(_LESS_NOISE)]
+    elif any(_A_TENTH in line for line in lines):
+        parts += [Text(), Text(_LARGER_NUMBERS)]
     if explain:
         given = "epsilon {epsilon:g} and delta {delta:g}".format_map(plan["budget"])
         whose = f"neighbors: {hidden_unit(plan)} added or removed"
@@ -69,6 +87,8 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableTyp
 
 def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False) -> str:
     """The same as text."""
+    from rich.console import Console
+
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(plan_tables(plan, explain=explain))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
@@ -97,8 +117,10 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
     past = query.past_told(chosen)
     is_told = past is not None and (query.history is not None or (past["bytes"] or 0) >= _TOLD_BYTES)
     kept = _past_words(past) if past is not None and is_told else ""
-    capped = [_cap_words(cap), _users_needed(query, error.typical, cap, threshold), *weighed]
-    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, capped)), kept))
+    needed = _users_needed(query, error.typical, cap, threshold)
+    capped = [_cap_words(cap), needed, *weighed]
+    of_use = "" if needed else _of_use(query, error.typical)
+    others = filter(None, ("; ".join(left_out), of_use, ". ".join(filter(None, capped)), kept))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
@@ -110,14 +132,22 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     >>> about_told({"error_about": "sum of price, of values cut to 0 .. 600"})
     'sum of price, of values cut to 0 .. 600 (above 600 counts as 600, below 0 as 0)'
     """
+    about, is_cut = about_numbers(query, cap)
+    return about if is_cut or query.get("rounding") or SHOWN_FOR_TOTALS in about else ""
+
+
+def about_numbers(query: Mapping[str, Any], cap: float | None = None) -> tuple[str, bool]:
+    """The same whether anything is cut or not; and whether values or events are cut off.
+
+    >>> about_numbers({"error_about": "number of events"})
+    ('number of events', False)
+    """
     about, rounding = _IF_SO_MANY.sub("", query["error_about"]), query.get("rounding", "").partition(";")[0]
-    is_told = SHOWN_FOR_TOTALS in about or _CUT_TO.search(about) or _UP_TO_THE_CAP.search(about)
-    if not (rounding or is_told):
-        return ""
+    is_cut = bool(_CUT_TO.search(about) or _UP_TO_THE_CAP.search(about))
     about = _CUT_TO.sub(r"\g<0> (above \g<high> counts as \g<high>, below \g<low> as \g<low>)", about)
     if cap is not None:
         about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
-    return f"{about}; values are rounded, {rounding}" if rounding else about
+    return (f"{about}; values are rounded, {rounding}" if rounding else about), is_cut
 
 
 def never_below_zero(query: Mapping[str, Any]) -> bool:
@@ -154,6 +184,19 @@ def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tu
     return f"An error of a tenth takes {needed}{shown}"
 
 
+def _of_use(query: Query, error: float) -> str:
+    """For which numbers, or how few events, an error is large: without it, nobody sees that an answer is of no use."""
+    if query.watched:
+        return ""
+    if query.kind == "quantiles":
+        return f"the error is {_A_TENTH} of all ranks for fewer than {number_text(_OF_USE * error)} events"
+    if query.kind == "mean":
+        low, high = map(float, query.range)  # type: ignore[attr-defined]
+        events = number_text(_OF_USE * MEAN_OF * error / (high - low))
+        return f"the error is {_A_TENTH} of the range for a mean of fewer than {events} events"
+    return f"the error is {_A_TENTH} of any number below {number_text(_OF_USE * error)}"
+
+
 def _few(told: Iterable[str]) -> str:
     """The first of what is told of further caps, and the last."""
     every = list(told)
@@ -171,7 +214,9 @@ def _past_words(past: dict[str, Any]) -> str:
     return f"windows begin at any of the last {past['ticks']:,} ticks{before}, which takes up to about {size}"
 
 
-def _promise(plan: dict[str, Any]) -> Text:
+def _promise(plan: dict[str, Any]) -> "Text":
+    from rich.text import Text
+
     promise = plan["promise"]
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
     if promise["method"] == "pure" and not any(query["guarantee"]["bad"] for query in plan["queries"]):
@@ -230,7 +275,11 @@ def _price(told: dict[str, Any]) -> str:
     return f"epsilon {math.ceil(told['epsilon'] * 100 - 1e-9) / 100:.2f}{f' and delta {delta:.2g}' if delta else ''}"
 
 
-def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
+def _details(query: dict[str, Any]) -> "Iterator[RenderableType]":
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     yield Text(query["name"], "bold").append(f", {query['called']}: {query['mechanism']}", "not bold")
     lines = {
         "share": f"{query['share_of_budget']:.0%} of the budget",

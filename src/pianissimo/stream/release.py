@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,9 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     """By query, from when on it counts: the origin, or with `per` when the window begins. Without an origin the tick
     after which, unless it counts all. What is not named counts its tick, or the interval."""
 
+    about: Callable[[], Mapping[str, Mapping[str, Any]]] = field(default=dict, repr=False)
+    """What the plan tells of each query, for the line below its table; nothing where the plan is not at hand."""
+
     def __post_init__(self) -> None:
         if self.start is not None:
             told = {name: (self.start, self.end, self.since.get(name, self.start)) for name in self.tables}
@@ -110,13 +114,19 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
         return f"StreamRelease(tick={self.tick}, {', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        parts = (f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}" for name, table in self.items())
+        from pianissimo.stream.legends import legend
+
+        parts, about = [], self.about()
+        for name, table in self.items():
+            below = legend(name, table, self.coverage, about.get(name))
+            shown = f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}"
+            parts.append(f"{shown}<p>{escape(below)}</p>" if below else shown)
         when = "".join(f", {name} {moment}" for name, moment in self.times.items() if name != "since")
-        return f"<p>tick {self.tick}{when}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
+        return f"<p>tick {self.tick}{when}</p>{''.join(parts)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was released may be copied and sent; the live stream behind it may not.
-        told = (self.start, self.end, dict(self.since))
+        told: tuple[Any, ...] = (self.start, self.end, dict(self.since), partial(dict, self.about()))
         return (StreamRelease, (self.tick, self.coverage, dict(self.tables), None, *told))
 
     @property
@@ -273,9 +283,9 @@ def _joined_parts(parts: list[dict[str, Any]], schema: dict[str, pl.DataType]) -
     return pl.concat(tables)
 
 
-def release_of(payload: bytes) -> StreamRelease:
-    """The release that these bytes are."""
-    return _read(payload)
+def release_of(payload: bytes, about: Callable[[], Mapping[str, Mapping[str, Any]]] = dict) -> StreamRelease:
+    """The release that these bytes are, with what its plan tells of the queries, if it is at hand."""
+    return _read(payload, about=about)
 
 
 def table_of(payload: bytes, query: str) -> pl.DataFrame | None:
@@ -286,7 +296,7 @@ def table_of(payload: bytes, query: str) -> pl.DataFrame | None:
 _BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def _read(payload: bytes, only: str | None = None) -> StreamRelease:
+def _read(payload: bytes, only: str | None = None, **more: Any) -> StreamRelease:
     try:
         content = json.loads(payload)
         rows, parts = content["releases"], content.get("parts", {})
@@ -299,7 +309,7 @@ def _read(payload: bytes, only: str | None = None) -> StreamRelease:
         moments: dict[str, Any] = {name: as_utc(content[name]) for name in ("start", "end") if name in content}
         told = content.get("since", {}).items()
         since = {name: each if isinstance(each, int) else as_utc(each) for name, each in told}
-        return StreamRelease(content["tick"], content["coverage"], tables, **moments, since=since)
+        return StreamRelease(content["tick"], content["coverage"], tables, **moments, since=since, **more)
     except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, *_BROKEN):
         raise InputError("a stored release must be JSON of this version, got something else") from None
 
@@ -415,7 +425,8 @@ class PublishedWindows:
                 since[name] = start if plan.calendar is None else plan.calendar.start(start + 1)
             tables[name] = each.query.named(tables[name])
         told = {name: each for name, each in release.since.items() if name in tables} | since
-        return StreamRelease(release.tick, release.coverage, tables, None, release.start, release.end, told)
+        parts = (release.tick, release.coverage, tables, None, release.start, release.end, told)
+        return StreamRelease(*parts, about=plan.about)
 
 
 class Tidier:

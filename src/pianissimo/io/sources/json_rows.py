@@ -99,16 +99,17 @@ class JsonReader:
             columns=both.select(pl.all().gather(order)) if wanted else both,
             times=pl.concat([plain.times, others.times]).gather(order),
             refused=others.refused,
+            unread=others.unread,
         )
 
     def _one_by_one(self, numbers: Sequence[int], texts: Sequence[str | None]) -> Piece:
-        lines, rows, refused = [], [], []
+        lines, rows, refused, unread = [], [], [], set[str]()
         decode = self._decode
         for number, text in zip(numbers, texts, strict=True):
             try:
                 row = decode(text or "")
             except _UNREADABLE:
-                row = self._in_part(text or "")
+                row = self._in_part(text or "", unread)
             if row is not None:
                 rows.append(row)
                 lines.append(number)
@@ -126,15 +127,21 @@ class JsonReader:
             ),
             times=_texts("", times),
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
+            unread=frozenset(unread),
         )
 
-    def _in_part(self, text: str) -> Any:
-        """A record with nothing in the columns that lack a value of their kind; None if it is no object."""
+    def _in_part(self, text: str, unread: set[str]) -> Any:
+        """A record with nothing in the columns that lack a value of their kind; None if it is no object.
+
+        Values that are there and no numbers have their columns in `unread`.
+        """
         try:
             fields = self._decode_fields(text)
         except _UNREADABLE:
             return None
         found = {name: _decoded(fields, name, decode) for name, decode in self._decode_field.items()}
+        there = (name for name in self._wanted.values if name in fields and found[name] is None)
+        unread.update(name for name in there if bytes(fields[name]).strip(b' "') not in (b"", b"null"))
         return msgspec.convert(found, self._kind)
 
 

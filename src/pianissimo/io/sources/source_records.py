@@ -8,6 +8,7 @@ The side file says of the records that could not be counted where each stood and
 appended to before the tick is sealed: a tick that is read again after a crash leaves its lines twice.
 """
 
+import logging
 import os
 import sys
 import threading
@@ -41,6 +42,8 @@ from pianissimo.storage.files import append, fault_of
 from pianissimo.stream.batches import columns_read, row_faults
 from pianissimo.stream.calendar import ASKED_OF_TIMES, TickCalendar
 from pianissimo.unit import User
+
+_log = logging.getLogger(__name__)
 
 LONGEST_REFUSED = 64 * 2**20
 """Bytes after which the side file is put aside under the ending `.1`, in the place of the one that was there."""
@@ -190,8 +193,13 @@ class RowJudge:
         time: str | None = None,
         clock: Clock | None = None,
         written: Written | None = None,
+        tells: bool = True,
     ) -> None:
         self._queries = queries
+        self._tells = tells
+        """Whether it is told which columns of values hold texts that are no numbers."""
+
+        self._told: set[str] = set()
         self._user = user
         self.clock = clock
         columns = columns_read(queries, user).values()
@@ -222,6 +230,7 @@ class RowJudge:
 
     def judged(self, piece: Piece) -> JudgedRows:
         """The rows of a piece, in their order."""
+        self._tell_unread(piece)
         none = pl.repeat(None, len(piece.lines), eager=True, dtype=pl.Int64)
         times = none if self.wanted.time is None else self.wanted.written.instants(piece.times)
         faults = self._faults(piece, times)
@@ -235,6 +244,16 @@ class RowJudge:
         bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
         refused = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
         return JudgedRows(table=table.filter(good), times=times.filter(good), refused=refused, given=given)
+
+    def _tell_unread(self, piece: Piece) -> None:
+        """Once for each column: rows whose text is no number count as empty, which nothing else would say."""
+        for name in sorted(piece.unread - self._told) if self._tells else ():
+            self._told.add(name)
+            _log.warning(
+                "column %r must hold numbers such as 1234.50, got texts that are none (as 1,234.50 and n/a are); such "
+                "rows add nothing to it: write them with digits and a point; `pianissimo check` tells how much is lost",
+                name,
+            )
 
     def _faults(self, piece: Piece, times: pl.Series) -> pl.Series:
         """Why rows cannot be counted, null where they can."""

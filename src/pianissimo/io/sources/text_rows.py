@@ -119,6 +119,9 @@ class Piece:
     refused: pl.DataFrame
     """The lines that are no rows, and why."""
 
+    unread: frozenset[str] = frozenset()
+    """The columns of values in which a row has a text that is no number."""
+
     def given(self, time: str | None) -> frozenset[str]:
         """The columns that a row has a value in."""
         found = [*self.columns.iter_columns(), *([] if time is None else [self.times.alias(time)])]
@@ -297,12 +300,14 @@ def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted, sign: str 
     fields = _fields(good["text"], header, wanted.names, sign)
     what = "a comma" if sign == "," else repr(sign)
     reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold {what} or a quote"
+    columns = fields.select(
+        *(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
+        *(_number(pl.col(name)) for name in wanted.values),
+    )
     return Piece(
         lines=good["line"].cast(pl.Int64),
-        columns=fields.select(
-            *(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
-            *(_number(pl.col(name)) for name in wanted.values),
-        ),
+        columns=columns,
+        unread=frozenset(name for name in wanted.values if _some_unread(fields[name], columns[name])),
         times=wanted.times(fields),
         refused=bad.select("line", reason=pl.lit(reason)).cast(REFUSED),  # type: ignore[arg-type]
     )
@@ -335,6 +340,13 @@ def is_number(texts: pl.Series) -> pl.Series:
 def _number(field: pl.Expr) -> pl.Expr:
     # The form is checked first: polars' cast also takes "nan" and "inf".
     return pl.when(field.str.contains(_DECIMAL)).then(field).cast(pl.Float64, strict=False)
+
+
+def _some_unread(texts: pl.Series, numbers: pl.Series) -> bool:
+    """Whether a text that is not empty has become no number."""
+    if numbers.null_count() == texts.null_count():
+        return False
+    return bool((texts.filter(numbers.is_null()).str.strip_chars() != "").any())
 
 
 def _split(field: pl.Expr) -> pl.Expr:

@@ -37,10 +37,10 @@ export function meaning(query, coverage, rows, when) {
   const cap = rows.find((row) => row.cap !== undefined)?.cap;
   const isOpen = (end, other) => rows.some((row) => row[end] === null && row[other] !== null);
   const what = `the true ${about(query, cap)}${when ? `, ${when}` : ""}`;
-  if (rows.every((row) => row.low === null && row.high === null)) return "Nothing bounds these numbers: the cap was raised meanwhile, and what that let in of earlier ticks is in them too. Look at what came so far.";
+  if (rows.every((row) => row.low === null && row.high === null)) return "Both ends are open: nothing bounds what the cap cuts off, or what it let in of earlier ticks when it was raised.";
   const chance = `With a chance of ${percent((1 + coverage) / 2)} each`;
-  if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: nothing bounds what is missing.`;
-  if (isOpen("low", "high")) return `${chance} high end is above ${what}. The low end is open: nothing bounds what is there too much.`;
+  if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: what the cap cuts off is missing, and nothing bounds it.`;
+  if (isOpen("low", "high")) return `${chance} high end is above ${what}. The low end is open: nothing bounds what is too much.`;
   return `${percent(coverage)} of such intervals hold ${what}.`;
 }
 
