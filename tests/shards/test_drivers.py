@@ -16,13 +16,14 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
-from pianissimo.durable.start import Request
+from pianissimo.durable.start import Request, names_key, shards_key
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import DamageError, LeaseError, RollbackError
 from pianissimo.noise import Secret
 from pianissimo.shards.shard_owner import ShardOwner
 from pianissimo.shards.shard_task import ShardPlan
 from pianissimo.storage import blobs, files
+from pianissimo.storage.purpose_keys import Keys
 
 FOUND = [pp.Histogram("found", key="label")]
 
@@ -264,3 +265,24 @@ def test_a_recovered_life_over_shards_has_noise_and_blobs_of_its_own(tmp_path: P
                 shutil.copy(other, own)
     with pytest.raises(DamageError), opened(stream, folder) as live:
         live.tick(events(7))
+
+
+def test_a_life_recovered_with_a_new_secret_has_shards_and_names_of_that_one(tmp_path: Path) -> None:
+    """Whoever has the old secret, which may be why there is a new one, draws no noise of the new life."""
+    stream, new = small(), Secret(bytes(range(1, 33)))
+    ran(stream, tmp_path, 2)
+    before = copied(tmp_path / "state", "before")
+    ran(stream, tmp_path, 3)
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(before, tmp_path / "state")
+    wiring = wire(tmp_path / "state", secret=new)
+    accept_rollback(Request(stream), wiring, old_secret=SECRET)
+    with DurableStream(Request(stream), wiring, Options(snapshot_every=2)) as live:
+        live.tick(events(4))
+        record, ring = live._record, live._ring
+        assert shards_key(record, ring) == Keys(new).shards != Keys(SECRET).shards
+        assert names_key(record, ring) == Keys(new).user
+        found = live.payload(4)
+    with DurableStream(Request(stream), wiring, Options(snapshot_every=2, workers=CutBatches(3))) as live:
+        live.tick(events(5))
+        assert live.payload(4) == found

@@ -80,7 +80,8 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
         newest = ring_of(found.ring.secrets[-1])
         if old_secret is not None:
             secret, later = wiring.secret(create=False), max(found.tick, (wiring.witness.head() or (b"", 0))[1]) + 1
-            found, newest = replace(found, ring=found.ring.rotated(secret, later)), newest.rotated(secret, later)
+            # The new life is of the new secret from its begin on: so are its names and its shards.
+            found, newest = replace(found, ring=found.ring.rotated(secret, later)), newest.rotated(secret, later - 1)
         heard = _heard(wiring, found.ring)
         if shown <= max(heard.tick, found.tick) and agrees(store, found, heard):
             raise RefusalError(
