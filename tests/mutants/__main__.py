@@ -41,6 +41,9 @@ EXPLANATIONS = ("equal: ", "harmless: ", "open: ")
 SHORT = 2.0
 """Seconds of CPU: of the tests that reach a place, so many are run as fit, besides those that pin numbers."""
 
+QUICK = 0.005
+"""Seconds of CPU: a test that takes so little is tried before those that pin numbers."""
+
 
 def results() -> dict[str, tuple[str, str]]:
     """The last outcome of each mutant by name, and the test that caught it."""
@@ -83,7 +86,6 @@ class Order:
             *self._caught[place.file].most_common(6),
         ]
         pinned = [name for name in names if "test_pinned" in name and not name.endswith("::")]
-        first = dict.fromkeys([*(name for name, _ in known if name in names), *pinned])
         rank: Counter[str] = Counter()
         ordered = []
         for name in names:
@@ -91,7 +93,13 @@ class Order:
             # The short ones first: more of them fit.
             ordered.append((rank[family], self._reached.seconds[name], name))
             rank[family] += 1
-        direct = [*first, *(name for _, _, name in sorted(ordered) if name not in first)]
+        ordered.sort()
+        # Before the pins those that take no time: they look at limits.
+        quick = [name for _, seconds, name in ordered if seconds <= QUICK]
+        first = dict.fromkeys(
+            [*(name for name, _ in known if name in names), *self._fitting(quick, self._seconds / 4), *pinned]
+        )
+        direct = [*first, *(name for _, _, name in ordered if name not in first)]
         anew = [test for name in names if name.endswith("::") for test in self._files[name[:-2]] if test not in names]
         pins = sum(self._reached.seconds[name] for name in pinned)
         direct = [name for name in direct if not name.endswith("::")]
