@@ -296,11 +296,11 @@ def test_every_stored_text_is_looked_at() -> None:
             sketch_from_bytes(codec.encode("sketch", 1, content | {"text": text}))
 
 
-def test_keys_of_a_tick_are_texts_or_any_bytes() -> None:
-    for kind, dtype, good in (("text", pl.String, ["a", "ü"]), ("bytes", pl.Binary, [b"a", b"\xff"])):
-        for trusted in (True, False):
-            keys = checked_keys(pl.Series(good), kind, trusted=trusted)  # type: ignore[arg-type]
-            assert (keys.dtype, keys.to_list()) == (dtype, good)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_keys_of_a_tick_are_texts_or_any_bytes(trusted: bool) -> None:
+    for given in (["a", "ü"], [b"a", b"\xff"]):
+        keys = checked_keys(pl.Series(given), "text" if "a" in given else "bytes", trusted=trusted)
+        assert keys.to_list() == given
 
 
 def test_bytes_that_are_counted_as_texts_are_looked_at() -> None:
