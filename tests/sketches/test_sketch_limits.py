@@ -56,7 +56,7 @@ from pianissimo.sketches.released_keys import (
 )
 from pianissimo.sketches.sparse_histogram import correlated_calibration, holds_for_all, sparse_calibration
 from pianissimo.sketches.standard_sketch import sketch_from_bytes
-from pianissimo.sketches.tree_nodes import checked_keys
+from pianissimo.sketches.tree_nodes import add_up_keys, checked_keys
 from pianissimo.testing import NoNoise, SeededNoise
 
 TENTH = Fraction(1, 10)
@@ -294,6 +294,12 @@ def test_every_stored_text_is_looked_at() -> None:
     for text in (b"\xfeb", b"a\xff"):
         with pytest.raises(PianissimoError):
             sketch_from_bytes(codec.encode("sketch", 1, content | {"text": text}))
+
+
+def test_how_often_a_key_came_in_a_tick_is_added_up_beyond_32_bits() -> None:
+    pieces = [[np.array([3, 7]), np.array(counts, dtype=np.uint32)] for counts in ([2**32 - 1, 1], [5, 2])]
+    keys, counts = add_up_keys(pieces)
+    assert (keys.tolist(), counts.tolist()) == ([3, 7], [2**32 + 4, 3])
 
 
 @pytest.mark.parametrize("trusted", [True, False])
