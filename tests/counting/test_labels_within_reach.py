@@ -3,6 +3,7 @@
 Labels that are left out must not be reachable by any noise, and no noise shows a label of too few events.
 """
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -18,8 +19,8 @@ from pianissimo.counting.reachable import Leaders, Reachable, Turns, most_added,
 from pianissimo.counting.unknown import threshold_at
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
-from pianissimo.noise import HaarPlan, TreePlan
-from pianissimo.noise.laws import gaussian_node
+from pianissimo.noise import HaarPlan, TopDownPlan, TreePlan
+from pianissimo.noise.laws import LaplaceNode, gaussian_node
 from pianissimo.noise.plan import is_pure, plan_loss, variance_at
 from pianissimo.testing import NoNoise
 
@@ -133,3 +134,43 @@ def test_the_error_of_sums_is_in_steps_of_the_sum_and_not_of_the_noise() -> None
     sums = LabelSums(plan=plan, low=0, high=1, domain=Domain(["a"]))
     deviation = float(variance_at(plan, 3)) ** 0.5
     assert deviation < sums.error(3, 0.9) < 4 * deviation
+
+
+def test_no_noise_shows_the_sum_of_a_label_of_too_few_events() -> None:
+    own: dict[str, Any] = {"plan": PLAN, "sum_plan": PLAN, "low": 0, "high": 1, "delta": Fraction(1, 10)}
+    run: Any = Run(LabelSums(**own, min_count=4), Loudest())
+    run.update(pl.DataFrame({"key": list("aaaabbb"), "value": [1] * 7}).to_struct())
+    assert run.release().value.labels.to_list() == ["a"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 7), (-3, 8), (-9, -2)])
+def test_the_sum_is_the_same_combination_of_every_form_of_series(low: int, high: int) -> None:
+    pure, gaussian = HaarPlan.calibrated(horizon=8, epsilon=1), HaarPlan.calibrated(horizon=8, rho=1)
+    for plan, other in ((pure, None), (pure, pure), (gaussian, gaussian)):
+        sums = LabelSums(plan=plan, sum_plan=other, low=low, high=high, domain=Domain(["a"]))
+        parts = list(zip(sums._weights, sums._moves, strict=True))
+        assert [sum(weight * move[place] for weight, move in parts) for place in (0, 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("keys", [1, 256, 257])
+def test_the_chance_of_any_of_several_labels_is_exact_or_more(keys: int) -> None:
+    delta = Fraction(1, 10**5)
+    own: dict[str, Any] = {"plan": PLAN, "delta": delta, "max_keys_per_event": keys}
+    for made_of in (UnknownHistogram(**own), LabelSums(**own, sum_plan=PLAN, low=0, high=1)):
+        assert made_of.guarantee.loss.as_booked().bad == (1 - (1 - delta) ** keys if keys <= 256 else 257 * delta)
+
+
+@pytest.mark.parametrize("scales", [(300, 300, 300), (1, 1, 300), (300, 1, 1), (Fraction(1, 2), 2, 40)])
+def test_the_spread_of_laplace_noise_is_about_the_least_that_moments_give(scales: tuple[Any, ...]) -> None:
+    """Chernoff's bound by the moments in closed form, at 20,000 factors."""
+    delta = Fraction(1, 10**6)
+    plan = TopDownPlan(height=2, noises=tuple(LaplaceNode(Fraction(scale)) for scale in scales), horizon=256)
+    for tick in (1, 17, 100, 256):
+        weights = [(abs(term.weight) / 2.0**plan.shift, float(scales[term.level])) for term in plan.terms_at(tick)]
+        factors = np.linspace(0, min(1 / (weight * scale) for weight, scale in weights), 20_002)[1:-1]
+        total = np.full(len(factors), math.log(256 / float(delta)))
+        for weight, scale in weights:
+            q = math.exp(-1 / scale)
+            total += 2 * math.log(1 - q) - np.log1p(-q * np.exp(factors * weight))
+            total -= np.log1p(-q * np.exp(-factors * weight))
+        assert unknown._spread_at(plan, tick, delta, 256) == pytest.approx(float((total / factors).min()), rel=2e-3)

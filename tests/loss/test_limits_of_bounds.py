@@ -82,6 +82,12 @@ def test_a_pure_statement_holds_at_the_very_delta_and_not_beyond() -> None:
         price([Mixed(pure=F(1), bad=DELTA)], 0)
 
 
+def test_without_a_delta_the_distance_of_pure_noise_is_told() -> None:
+    found = price([Pure(F(1), distance=F(1, 2**70))], 0)
+    assert (found.epsilon, found.method) == (1.0, "pure")
+    assert found.delta == pytest.approx((1 + math.e) / 2**70, rel=1e-8)
+
+
 def test_a_pure_statement_is_preferred_up_to_the_very_share() -> None:
     ways = [("another", lambda _: 0.5)]
     for share, method in ((1.0, "pure"), (0.96875, "another")):
@@ -116,16 +122,26 @@ def test_the_bounds_that_apply_are_tried_and_no_others(losses: tuple[Loss, ...],
     assert tuple(name for name, _ in composition._ways(losses)) == names
 
 
-def test_races_and_others_share_delta() -> None:
+@pytest.mark.parametrize(
+    ("race", "others", "best"), [(CLOCKS, RHO, 3), (Race(charges=1, scale=F(100)), Booked(F(4)), 1)]
+)
+def test_races_and_others_share_delta(race: Race, others: Booked, best: int) -> None:
     with patch.object(composition, "_SPLITS", 4):
-        found = composition._race_apart([CLOCKS], F(1, 7), [RHO])(DELTA)
+        found = composition._race_apart([race], F(1, 7), [others])(DELTA)
     each = [
         F(1, 7)
-        + F(race_clock.epsilon_of_races([CLOCKS], DELTA * part / 4))
-        + F(epsilon_from_rho(RHO.rho, DELTA * (4 - part) / 4))
+        + F(race_clock.epsilon_of_races([race], DELTA * part / 4))
+        + F(epsilon_from_rho(others.rho, DELTA * (4 - part) / 4))
         for part in (1, 2, 3)
     ]
     assert found == pytest.approx(float(min(each)), rel=1e-12)
+    assert each[best - 1] == min(each)
+
+
+def test_nothing_is_lost_beyond_the_sum_of_all_widths() -> None:
+    for steps, width in ((2, 0.5), (3, 2.0)):
+        points, deltas = bounded_range.delta_curve(steps, width, steps * width)
+        assert (deltas > 0).tolist() == (points < steps * width).tolist()
 
 
 def test_the_last_order_of_a_curve_counts() -> None:

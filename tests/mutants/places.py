@@ -95,6 +95,11 @@ class Place:
         again = f" #{self.number}" if self.number > 1 else ""
         return f"{self.file} {self.function}: {self.before} -> {self.after}{again}"
 
+    @property
+    def folder(self) -> str:
+        """The folder that it is in."""
+        return self.file.partition("/")[0]
+
     def taken(self, share: int, part: int = 0) -> bool:
         """Whether a run that takes one in `share` takes this one: by a digest of the name. Its parts share no place."""
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) % share == part

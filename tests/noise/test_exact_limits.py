@@ -28,6 +28,7 @@ from pianissimo.noise.plan import _over_one_denominator, sum_of_levels
 from pianissimo.noise.recent import Recent, pack
 from pianissimo.noise.running import PlanNoise, _grown, evaluate, running_noise, series_keys
 from pianissimo.noise.tree import best_base, largest_digit_sum
+from pianissimo.testing import SeededNoise
 
 F = Fraction
 
@@ -41,6 +42,19 @@ def test_few_trials_are_checked_with_digits_for_their_number() -> None:
 
     exact_draws.check_few(1000, chance)
     assert asked == [64]
+
+
+def test_while_a_draw_is_open_twice_the_digits_are_worked_out() -> None:
+    asked = []
+
+    def chance(digits: int) -> tuple[Decimal, Decimal]:
+        asked.append(digits)
+        assert len(asked) < 9
+        return (Decimal("0.5"), Decimal("0.5")) if digits > 200 else (Decimal("0.25"), Decimal("0.75"))
+
+    # The uniform number of this seed is between a half and three quarters.
+    assert exact_draws.binomial(1, chance, SeededNoise(1)) == 1
+    assert asked == [61, 61, 122, 244]
 
 
 def test_chances_are_worked_out_at_every_size() -> None:
@@ -152,6 +166,17 @@ def test_the_noise_of_a_series_that_came_since_is_drawn(plan: Any) -> None:
         assert (found == evaluate(plan, noise, 5, keys, since=2)).all()
 
 
+@pytest.mark.parametrize("kind", [HaarPlan, HaarSkipPlan, SplinePlan, TopDownPlan, ToeplitzPlan])
+def test_a_list_that_was_empty_at_first_has_the_noise_of_its_series(kind: Any) -> None:
+    plan = kind.calibrated(horizon=40, **({"epsilon": 1} if kind is TopDownPlan else {"rho": 0.5}))
+    noise, running = KeyedNoise(bytes(32)), running_noise(plan)
+    for tick, count in ((1, 0), (2, 0), (20, 0), (21, 3), (22, 3)):
+        assert (running.at(noise, tick, count, series_keys) == evaluate(plan, noise, tick, series_keys(0, count))).all()
+    for start in (1, 2, 20, 21):
+        found = running.since(noise, start, 22, series_keys(0, 3))
+        assert (found == evaluate(plan, noise, 22, series_keys(0, 3), since=start)).all()
+
+
 def test_what_is_at_hand_is_not_drawn_again() -> None:
     plan, noise = ToeplitzPlan.calibrated(horizon=8, rho=0.5), KeyedNoise(bytes(32))
     running = plan.running_noise()
@@ -182,6 +207,18 @@ def test_the_error_of_fixed_point_numbers_is_solved_for() -> None:
     steps = np.abs(np.diff(np.array([0, *found.fixed], dtype=np.int64))).sum()
     assert found.error == math.ceil(F(int(steps) * 32, 2**13) / (1 - F(64 * 64, 2**13)))
     assert found.error > math.ceil(F(int(steps) * 32, 2**13))
+
+
+def test_weights_have_at_least_the_size_that_they_have_exactly() -> None:
+    with patch.object(toeplitz, "_FIXED_BITS", 13):
+        found = toeplitz._weights.__wrapped__(64, 6)
+        size = found.size
+    exact: list[F] = []
+    for place in range(64):
+        rest = sum((F(found.column[back]) * exact[place - back] for back in range(1, place + 1)), F(0))
+        exact.append((1 - rest) / found.column[0])
+    assert size >= sum(map(abs, exact))
+    assert size <= sum(map(abs, exact)) + 64 * F(2 * found.error, 2**13)
 
 
 def test_a_node_is_bound_to_the_tick_where_its_parent_begins() -> None:

@@ -74,6 +74,11 @@ def test_trees_are_as_high_as_their_ticks_need() -> None:
     assert levels[0] < levels[1] == levels[2] < levels[3]
 
 
+def test_a_plan_that_skips_has_a_tree_of_twice_the_ticks() -> None:
+    for ticks, leaves in ((1, 4), (2, 4), (3, 8), (4, 8), (5, 16), (8, 16), (9, 32), (64, 128)):
+        assert HaarSkipPlan.calibrated(horizon=ticks, rho=1).tree.horizon == leaves
+
+
 def test_gaussian_plans_and_those_of_few_ticks_are_not_had_otherwise() -> None:
     for kind in (SplinePlan, ToeplitzPlan):
         with pytest.raises(ParameterError, match="must be given a rho"):

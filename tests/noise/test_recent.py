@@ -169,3 +169,12 @@ def test_many_moves_take_few_bytes() -> None:
     assert len(pack(slots, amounts[slots])) < 0.7 * 100_000
     few = np.sort(random.choice(100_000, 1000, replace=False))
     assert len(pack(few, np.ones(1000, dtype=np.int64))) < 4 * 1000
+
+
+@pytest.mark.parametrize(("start", "end"), [(2, 2), (3, 2), (-1, 2), (0, 5), (4, 5), (-2, -1)])
+def test_an_interval_has_ticks_and_all_of_them_were_released(start: int, end: int) -> None:
+    recent = Recent(16)
+    for _ in range(4):
+        recent.close()
+    with pytest.raises(ParameterError, match="must lie within the 4 released ticks"):
+        recent.between(start, end, size=1)

@@ -1,5 +1,7 @@
 """Selections at ties and limits: what is compared exactly, what is refused when it is made, what is rounded up."""
 
+import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +17,7 @@ from pianissimo.selection import (
     UnkGumb,
     known_and_unknown,
     race,
+    thresholds,
 )
 from pianissimo.selection.race import exact_arrival, first_in_race
 from pianissimo.testing import NoNoise
@@ -101,3 +104,13 @@ def test_a_gap_is_above_what_rounding_could_take(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(known_and_unknown, "log_inverse", lambda _: 4.0)
     assert UnkGauss(candidates=2, variance=Fraction(4), delta=TENTH).gap == 10
     assert UnkGumb(candidates=2, k=1, scale=Fraction(2), variance=Fraction(4), delta=TENTH).gap == 10
+
+
+@pytest.mark.parametrize("labels", [1, 10**6])
+def test_an_offset_is_above_what_rounding_could_take_of_its_size(labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    delta, epsilon = Fraction(1, 100), Fraction(1, 1000)
+    exact = math.log(labels * 99) * 1000
+    for slack in (Decimal(1), Decimal(0)):
+        monkeypatch.setattr(thresholds, "_SLACK", slack)
+        offset = thresholds.race_offset.__wrapped__(labels, delta, epsilon)
+        assert math.ceil(offset * 2**16 - exact * 2**16) - math.ceil(float(slack) * (1 + exact)) in (0, 1)

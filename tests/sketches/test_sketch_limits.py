@@ -17,6 +17,7 @@ import pytest
 
 from pianissimo import codec
 from pianissimo.errors import InputError, ParameterError, PianissimoError, StateError
+from pianissimo.loss.losses import Unit
 from pianissimo.mechanism import Run
 from pianissimo.noise.exact_laws import CONTEXT, shift_divergence, to_decimal
 from pianissimo.noise.keyed import DRAW_DISTANCE
@@ -55,7 +56,7 @@ from pianissimo.sketches.released_keys import (
 )
 from pianissimo.sketches.sparse_histogram import correlated_calibration, holds_for_all, sparse_calibration
 from pianissimo.sketches.standard_sketch import sketch_from_bytes
-from pianissimo.sketches.tree_nodes import checked_keys
+from pianissimo.sketches.tree_nodes import add_up_keys, checked_keys
 from pianissimo.testing import NoNoise, SeededNoise
 
 TENTH = Fraction(1, 10)
@@ -110,6 +111,9 @@ def test_what_is_no_sketch_of_k_counters_is_refused() -> None:
     for counts, total in (([3, 2, 1], 6), ([3, 2], 6)):
         with pytest.raises(ParameterError, match="unmerged sketch of k = 2"):
             check_unmerged(given(counts, total), 2)
+    # Its numbers could be those of two counters, but it has three.
+    with pytest.raises(ParameterError, match="of k = 2, got one of k = 3"):
+        check_unmerged(fed([1, 1, 2], k=3).contents(), 2)
 
 
 def test_a_delta_of_several_elements_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +132,22 @@ def test_one_gaussian_release_has_the_least_threshold_of_some_more_noise() -> No
     assert gaussian_calibration(Fraction(1, 2), least, 4)[0] > 50
 
 
-def test_a_bad_mass_of_all_releases_is_below_one() -> None:
+def test_noise_that_leaves_nothing_for_a_threshold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released_keys, "shift_divergence", lambda *_: 0.125)
+    with pytest.raises(ParameterError, match="allow a larger delta"):
+        gaussian_calibration.__wrapped__(Fraction(1, 2), Fraction(1, 8), 4)
+
+
+def test_a_bad_mass_of_all_releases_is_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParameterError, match="raise the threshold"):
         _ = GaussianMisraGries(k=2, threshold=1, variance=Fraction(9), releases=20).loss
+    monkeypatch.setattr(private_release, "gaussian_exposure", lambda *_, **__: Fraction(1, 4))
+    made = {
+        releases: GaussianMisraGries(k=2, threshold=1, variance=Fraction(9), releases=releases) for releases in (3, 4)
+    }
+    assert made[3].loss.bad == Fraction(3, 4)
+    with pytest.raises(ParameterError, match="raise the threshold"):
+        _ = made[4].loss
 
 
 def test_shards_tell_the_largest_error_and_share_what_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +169,8 @@ def reduced(streams: int = 1) -> Reduced:
 def test_a_pure_release_is_of_as_many_streams_as_it_was_made_for() -> None:
     one, two = (PureHistogram.of_sketch(k=3, epsilon=9, universe=range(9), streams=streams) for streams in (1, 2))
     assert (one.stored, two.stored) == (3, 6)
+    # A sketch has no more than its k keys; of several added up all that pass are shown.
+    assert (one.most, two.most) == (3, None)
     assert two.release(reduced(2), NoNoise()).threshold == two.threshold / 4
     with pytest.raises(ParameterError, match="the streams of the release"):
         one.release(reduced(2), NoNoise())
@@ -275,6 +294,38 @@ def test_every_stored_text_is_looked_at() -> None:
     for text in (b"\xfeb", b"a\xff"):
         with pytest.raises(PianissimoError):
             sketch_from_bytes(codec.encode("sketch", 1, content | {"text": text}))
+
+
+def test_how_often_a_key_came_in_a_tick_is_added_up_beyond_32_bits() -> None:
+    pieces = [[np.array([3, 7]), np.array(counts, dtype=np.uint32)] for counts in ([2**32 - 1, 1], [5, 2])]
+    keys, counts = add_up_keys(pieces)
+    assert (keys.tolist(), counts.tolist()) == ([3, 7], [2**32 + 4, 3])
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_keys_of_a_tick_are_texts_or_any_bytes(trusted: bool) -> None:
+    for given in (["a", "ü"], [b"a", b"\xff"]):
+        keys = checked_keys(pl.Series(given), "text" if "a" in given else "bytes", trusted=trusted)
+        assert keys.to_list() == given
+
+
+def test_bytes_that_are_counted_as_texts_are_looked_at() -> None:
+    sketch = MisraGries(k=2, keys="text")
+    sketch.update(pl.Series([b"a"]))
+    with pytest.raises(InputError, match="valid UTF-8"):
+        sketch.update(pl.Series([b"b", b"\xff"]))
+    assert sketch.estimates() == {"a": 1}
+    assert not key_columns.key_column(pl.Series(["a"])).check_texts
+
+
+def test_a_release_says_whom_it_hides() -> None:
+    hidden = {keys: fed([1], max_keys_per_user=keys).contents().hides for keys in (1, 2)}
+    assert hidden == {1: Unit.EVENT, 2: Unit.USER}
+
+
+def test_sets_without_keys_are_events_without_keys() -> None:
+    keys, ends, _ = key_columns.sets_of(pl.Series([[], [1, 2], [], [3], []], dtype=pl.List(pl.Int64)))
+    assert (keys.to_list(), ends.tolist()) == ([1, 2, 3], [2, 3])
 
 
 def test_a_column_of_other_bytes_is_no_column_of_texts() -> None:

@@ -148,7 +148,7 @@ def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
 def add_up_keys(pieces: Sequence[codec.Plain]) -> codec.Plain:
     """The same of several such."""
     rows = pl.concat(
-        pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.uint32)}) for keys, counts in pieces
+        pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.uint64)}) for keys, counts in pieces
     )
     return _counted(rows.group_by("key").sum())
 
