@@ -46,6 +46,7 @@ CORE_USERS = {
     "sketches/key_columns.py",
     "sketches/contents.py",
     "sketches/misra_gries.py",
+    "storage/purpose_keys.py",
     "text_views.py",
     "users/user_table.py",
 }

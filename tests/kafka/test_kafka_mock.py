@@ -69,7 +69,7 @@ def test_brokers_that_vanish_are_told_and_what_was_read_is_kept(monkeypatch: pyt
     monkeypatch.setattr(messages_code, "LARGEST_PIECE", 100)
     cluster = Cluster(brokers=2)
     cluster.produce("events", 400)
-    with feed_of(cluster, timedelta(seconds=1)) as feed:
+    with feed_of(cluster, timedelta(seconds=3)) as feed:
         feed.seek(None)
         end = feed.end()
         assert sum(len(piece.texts) for piece in feed.read(end)) == 400
@@ -78,9 +78,9 @@ def test_brokers_that_vanish_are_told_and_what_was_read_is_kept(monkeypatch: pyt
         later = feed.end()
         cluster.drop()
         begin = time.monotonic()
-        with pytest.raises(SourceAwayError, match="must answer within 1 s"):
+        with pytest.raises(SourceAwayError, match="must answer within 3 s"):
             list(feed.read(later))
-        with pytest.raises(SourceAwayError, match="must answer within 1 s"):
+        with pytest.raises(SourceAwayError, match="must answer within 3 s"):
             feed.end()
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 20
         assert feed.position == end
