@@ -408,7 +408,9 @@ def releases(
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                answer = release_table(None, shown, never_below_zero=is_cut, legend=below)
+                own = planned.get(name, {})
+                own = own if own.get("kind") == "quantiles" else None
+                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, quantiles=own)
             terminal.print(Text(title, style="bold"), answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):

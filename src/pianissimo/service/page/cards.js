@@ -3,7 +3,7 @@
 import { SeriesChart, timeLine } from "./charts.js";
 import { Card, CLEAR } from "./card.js";
 import { h, put } from "./dom.js";
-import { clearness, display, drawn, interval, many, places, released, shown, title } from "./numbers.js";
+import { clearness, display, drawn, interval, many, places, quantileText, released, shown, title } from "./numbers.js";
 import { LabelRows } from "./rows.js";
 import { CUT, firstSeen, period, silence, threshold, unordered } from "./words.js";
 
@@ -63,7 +63,7 @@ export class QuantileCard extends Card {
     this.body.hidden = false;
     const name = (row) => quantileName(this.labelOf(row));
     const digits = places(now);
-    put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, shown(row.estimate, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
+    put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, quantileText(row, this.labelOf(row), this.query.range, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
     const keys = now.map((row) => this.labelOf(row));
     const lines = keys.map((key, place) => ({
       name: quantileShort(key),
@@ -77,7 +77,7 @@ export class QuantileCard extends Card {
         first: ticks[0],
         last: ticks.at(-1),
         when: (...given) => this.history.when(...given),
-        tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${shown(point.estimate, digits)}` : ""; }).filter(Boolean).join(", ")}`,
+        tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${quantileText(point, keys[lines.indexOf(line)], this.query.range, digits)}` : ""; }).filter(Boolean).join(", ")}`,
         label: `${title(this.name)} over time, a ribbon for each of ${keys.map(quantileName).join(", ")}. The table below has the numbers.`,
       });
     }
