@@ -1,6 +1,7 @@
 """What the terminal shows of what cannot be told from noise: no count below zero, and no order of noise."""
 
 import io
+import re
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import pianissimo as pp
+from pianissimo import service
+from pianissimo.cli import render
 from pianissimo.cli.main import cli
 from pianissimo.cli.render import release_table
 from pianissimo.durable.durable_stream import open_stream
@@ -86,3 +89,26 @@ def test_the_number_above_the_cap_is_cut_and_a_sum_with_a_sign_is_not(state: Pat
     assert "Cut at 0" not in parts["gain"]
     raw = CliRunner().invoke(cli, ["releases", str(state), "--query", "active", "--json"])
     assert '"low": -' in raw.output
+
+
+def test_an_extreme_is_shown_as_a_bound_and_a_quantile_that_nobody_knows_without_a_number() -> None:
+    rows = pl.DataFrame(
+        {
+            "key": ["largest 1", "0.9", "0.5", "smallest 1"],
+            "estimate": [249.0, 95.5, 22.5, 3.5],
+            "low": [249.0, 90.0, 0.0, 0.0],
+            "high": [2000.0, 100.5, 1990.0, 3.5],
+        }
+    )
+    console = Console(width=120, file=io.StringIO())
+    console.print(release_table(None, rows, quantiles={"kind": "quantiles", "range": (0, 2000)}))
+    assert isinstance(console.file, io.StringIO)
+    assert [line.split() for line in console.file.getvalue().splitlines()][1:] == [
+        ["largest", "1", "at", "least", "249", "249", "2,000"],
+        ["0.9", "95.5", "90", "100.5"],
+        ["0.5", "not", "known", "0", "1,990"],
+        ["smallest", "1", "at", "most", "3.5", "0", "3.5"],
+    ]
+    share = re.search("NEARLY_ALL = ([0-9.]+);", (Path(service.__file__).parent / "page" / "numbers.js").read_text())
+    assert share is not None
+    assert float(share[1]) == render._NEARLY_ALL, "the page has the same"

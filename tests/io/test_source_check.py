@@ -290,6 +290,19 @@ def test_an_error_that_is_large_beside_all_there_is_is_told(tmp_path: Path) -> N
     assert 'a smaller cap (max_events_per_user), within = "1d", ' in note
 
 
+def test_ranks_that_are_large_beside_all_there_are_is_told(tmp_path: Path) -> None:
+    spec = (
+        EVENTS
+        + '[queries.middle]\nkind = "quantiles"\nvalue = "price"\nrange = [0, 50]\nwhere = "drug = \'aspirin\'"\n'
+    )
+    found = check_source(load_spec(write(tmp_path, [*ROWS, *each(price=lambda _: "n/a")], spec=spec)))
+    (note,) = [note for note in found["notes"] if note.startswith("queries.middle: ")]
+    number = sum(1 for row in ROWS if row["drug"] == "aspirin")
+    assert f" ranks, is more than all that there is to count, {number}. Less noise: fewer" in note
+    many = check_source(load_spec(write(tmp_path, ROWS * 100, spec=spec)))
+    assert not [note for note in many["notes"] if note.startswith("queries.middle: ")]
+
+
 def test_labels_that_all_lie_below_their_threshold_are_told(tmp_path: Path) -> None:
     spec = EVENTS.replace('domain = ["aspirin", "ibuprofen"]\n', "")
     found = check_source(load_spec(write(tmp_path, ROWS, spec=spec)))

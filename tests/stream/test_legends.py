@@ -6,10 +6,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pianissimo as pp
+from pianissimo.cli.main import cli
 from pianissimo.stream import legends
 from pianissimo.stream.legends import legend
+from pianissimo.stream.plan_table import FIRST_SEEN
 
 CLOSED = pl.DataFrame({"estimate": [30], "low": [10], "high": [50], "cap": [64]})
 OPEN = CLOSED.with_columns(high=pl.lit(None, dtype=pl.Int64))
@@ -85,7 +88,7 @@ def test_a_notebook_shows_it_below_each_table_also_after_a_copy() -> None:
     release = live.tick([{"who": f"w{each}", "<b>": 4} for each in range(3000)])
     for shown in (release, pickle.loads(pickle.dumps(release)), live.between(0, 1)):
         page = shown._repr_html_()
-        assert "95 % of such intervals, low to high, hold the true number of users." in page
+        assert "95 % of such intervals, low to high, hold the true number of users" in page
         assert page.count("The high end is open: what the cap cuts off is missing, and nothing bounds it.") >= 1
         assert "of values cut to 0 .. 10" in page
         assert "sum of &lt;b&gt;" in page
@@ -96,3 +99,44 @@ def test_a_stored_release_knows_its_plan(tmp_path: Path) -> None:
     with stream.open(tmp_path / "state") as live:
         live.tick([{}] * 5)
         assert "hold the true number of events." in live.released(1)._repr_html_()
+
+
+USERS_QUERIES = [
+    pp.Users("people"),
+    pp.Users("lately", per=2),
+    pp.Distinct("things", key="thing"),
+    pp.Histogram("holders", key="thing", domain=["a"], count="users"),
+    pp.Sum("total", value="x", range=(0, 10)),
+]
+
+
+def test_what_is_said_of_a_window_is_what_it_has(tmp_path: Path) -> None:
+    stream = pp.Stream(
+        "s", unit=pp.user("who", max_events_per_user=2), queries=USERS_QUERIES, budget=pp.Budget(1, 1e-6), horizon=8
+    )
+    with stream.open(tmp_path / "state") as durable:
+        for live in (stream.start(), durable):
+            for _ in range(4):
+                total = live.tick([{"who": f"w{each}", "thing": "a", "x": 4} for each in range(3000)])
+            window = live.between(1, 4)
+            for shown in (window, pickle.loads(pickle.dumps(window))):
+                page = shown._repr_html_()
+                assert "hold the true number of users, first seen in ticks 2 to 4." in page
+                assert "the true number of users of each thing, of labels up to the cap" in page
+                assert ", in ticks 2 to 4, each when she first holds it." in page
+                assert "the last 2 ticks" not in page, "of an interval that was asked for"
+                assert "first seen in ticks 2 to 4" in shown.about()["things"]["error_about"]
+                assert shown.about()["total"]["error_about"].endswith(", in ticks 2 to 4")
+            assert "in ticks" not in total._repr_html_()
+            assert "first seen in the last 2 ticks" in total._repr_html_()
+    last = CliRunner().invoke(cli, ["releases", str(tmp_path / "state"), "--window", "3", "--last", "1"]).output
+    words = " ".join(last.split())
+    assert "hold the true number of users, first seen in the last 3 ticks." in words
+    assert "in the last 3 ticks, each when she first holds it" in words
+
+
+def test_kinds_of_which_a_window_has_what_is_new_are_those_that_say_so() -> None:
+    kinds: list[Any] = [getattr(pp, name) for name in pp.__all__]
+    new = {each.kind for each in kinds if getattr(each, "of_window", "")}
+    assert new == set(FIRST_SEEN)
+    assert '["distinct", "users"].includes(query.kind)' in WORDS_OF_THE_PAGE.read_text()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,8 @@ from pianissimo.ledger.units import TOLD_UNITS
 from pianissimo.stream.release import OPEN_ENDS, label_columns
 
 _WIDTH_WITHOUT_TERMINAL = 120
+_NEARLY_ALL = 0.9
+"""A quantile whose bar holds so much of the range is not known; the page has the same number."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -104,10 +106,37 @@ def cut_at_zero(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"estimate": words, "low": 0, "high": high}
 
 
-def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bool = False, legend: str = "") -> Group:
+def told_quantile(row: Mapping[str, Any], span: Sequence[float] | None = None) -> dict[str, Any]:
+    """How a quantile is shown: bounds for extremes, and no number where nearly all of the range may be it.
+
+    >>> told_quantile({"key": "largest 1", "estimate": 249.0, "low": 249.0, "high": 2000.0}, (0, 2000))
+    {'estimate': 'at least 249'}
+    >>> told_quantile({"key": "0.5", "estimate": 6.3, "low": 0.0, "high": 1000.0}, (0, 1000))
+    {'estimate': 'not known'}
+    >>> told_quantile({"key": "0.5", "estimate": 22.4, "low": 21.3, "high": 25.6}, (0, 1000))
+    {}
+    """
+    low, high = row["low"], row["high"]
+    if span and low is not None and high is not None and high - low >= _NEARLY_ALL * (span[1] - span[0]):
+        return {"estimate": "not known"}
+    if str(row["key"]).startswith("largest ") and low is not None:
+        return {"estimate": f"at least {cell(low)}"}
+    if str(row["key"]).startswith("smallest ") and high is not None:
+        return {"estimate": f"at most {cell(high)}"}
+    return {}
+
+
+def release_table(
+    title: str | None,
+    rows: pl.DataFrame,
+    *,
+    never_below_zero: bool = False,
+    legend: str = "",
+    quantiles: Mapping[str, Any] | None = None,
+) -> Group:
     """A table of a release, the largest estimates first; what cannot be told from noise has no order, and says so.
 
-    Below it stands what its bars mean.
+    Below it stands what its bars mean. Of `quantiles` it is given what a plan tells of them.
     """
     labels = label_columns(rows)
     noise = [never_below_zero and cannot_be_told(row) for row in rows.select("estimate", "low", "high").to_dicts()]
@@ -122,6 +151,7 @@ def release_table(title: str | None, rows: pl.DataFrame, *, never_below_zero: bo
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
     for row in rows.iter_rows(named=True):
         told = cut_at_zero(row) if never_below_zero and cannot_be_told(row) else {}
+        told = told if quantiles is None else told_quantile(row, quantiles.get("range"))
         table.add_row(*(cell(value, name) for name, value in {**row, **told}.items()))
     below = [_noise_note(rows, labels) if any(noise) else "", legend]
     return Group(table, *(Text(line, style="dim") for line in below if line))

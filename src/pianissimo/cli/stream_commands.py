@@ -353,7 +353,7 @@ def releases(
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
     from pianissimo.stream.legends import legend
-    from pianissimo.stream.plan_table import about_told, never_below_zero
+    from pianissimo.stream.plan_table import about_told, in_window, never_below_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -375,6 +375,9 @@ def releases(
     if query in left_out:
         raise InputError(f"query must have windows of {window}, got {query!r}: {left_out[query]}")
     planned = {each["name"]: each for each in plan.get("queries", [])}
+    if length is not None:
+        when = f"in the last {length} ticks" if isinstance(length, int) else f"in the last {length}"
+        planned = {name: in_window(each, when) for name, each in planned.items()}
     if query is not None and query not in tables.keys() | planned.keys():
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     every = {name: each["every"] for name, each in planned.items()}
@@ -405,7 +408,9 @@ def releases(
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                answer = release_table(None, shown, never_below_zero=is_cut, legend=below)
+                own = planned.get(name, {})
+                own = own if own.get("kind") == "quantiles" else None
+                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, quantiles=own)
             terminal.print(Text(title, style="bold"), answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):

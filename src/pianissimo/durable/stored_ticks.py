@@ -667,7 +667,7 @@ class StoredTicks:
                 # Counted already: which labels are shown would be that of a tick that could be sealed again.
                 raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
             tables = self._core.between(start - first, end - first)
-        told: dict[str, Any] = {"about": self.plan.about, **self.plan.span(start + 1, end)}
+        told: dict[str, Any] = {"about": partial(self.plan.about, (start, end)), **self.plan.span(start + 1, end)}
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **told)
 
 

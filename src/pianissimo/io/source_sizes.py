@@ -13,7 +13,7 @@ import polars as pl
 
 from pianissimo.io.sources.text_rows import Wanted, is_number
 from pianissimo.labels import Domain
-from pianissimo.queries import Query
+from pianissimo.queries import Quantiles, Query
 from pianissimo.queries.expected import number_text
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
 from pianissimo.unit import User
@@ -49,6 +49,8 @@ class SourceSizes:
             if amounts is not None:
                 self._whole[query.name] += amounts[0]
                 self._counted[query.name] += amounts[1]
+            elif isinstance(query, Quantiles):
+                self._counted[query.name] += _many_values(query, frame)
             elif _is_by_label(query):
                 self._see_labels(query, frame)
 
@@ -99,10 +101,10 @@ class SourceSizes:
         if query.per is not None and query.per < ticks:
             counted *= query.per / ticks
             what += f" in {counted_text(query.per, 'tick', 'ticks')} on average"
-        if not query.adds_up or not counted or error <= LARGE_SHARE * counted:
+        if not (query.adds_up or isinstance(query, Quantiles)) or not counted or error <= LARGE_SHARE * counted:
             return []
         share = f"{error / counted:.0%} of" if error < counted else "more than"
-        told = f"its error, {number_text(error)}, is {share} {what}, {number_text(counted)}"
+        told = f"its error, {number_text(error)}{query.error_unit}, is {share} {what}, {number_text(counted)}"
         return [f"queries.{query.name}: {told}. {self._ways_out}"]
 
     def _largest(self, query: Query) -> float:
@@ -123,6 +125,15 @@ class SourceSizes:
         user = self._plan.unit
         own = 'a smaller cap (max_events_per_user), within = "1d", ' if isinstance(user, User) else ""
         return f"Less noise: fewer queries, a longer tick, coarser labels, {own}a larger epsilon; see docs/how_to.md"
+
+
+def _many_values(query: Query, frame: pl.DataFrame) -> int:
+    """How many rows have a value that the query ranks."""
+    column, matches = query.column(frame), query.matches(frame)
+    if column is None or not column.dtype.is_numeric():
+        return 0
+    column = column if matches is None else column.filter(matches)
+    return column.len() - column.null_count()
 
 
 def _is_by_label(query: Query) -> bool:

@@ -28,6 +28,9 @@ from pianissimo.users.user_labels import UserLabels
 Counts = Literal["events", "users"]
 Method = Literal["auto", "meta"]
 TreeMaker = Callable[[Any, Share, int, float], Candidate]
+WHEN_FIRST_HELD = ", each when she first holds it"
+"""Of users in a window: which one has a user of a label."""
+
 OTHER_SHARE = Fraction(1, 4)
 """Of a query's budget, for the total behind the row of labels that are not shown."""
 
@@ -232,7 +235,7 @@ class LabelQuery(KeyQuery):
     @property
     def about(self) -> str:
         own = str(Query.about.__get__(self))
-        return own if self.per is None or self.count == "events" else f"{own}, each when she first holds it"
+        return own if self.per is None or self.count == "events" else f"{own}{WHEN_FIRST_HELD}"
 
     def about_in(self, mechanism: Any) -> str:
         return f"{Query.about_in(self, mechanism)}{', each once in a period' if self._counts_again(mechanism) else ''}"

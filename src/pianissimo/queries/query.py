@@ -123,7 +123,8 @@ class Query:
     """Its share of the stream's budget, relative to the other queries' weights."""
 
     every: int | Length = 1
-    """Published at every so many-th tick, or every so often, such as "1d", where the stream says how long a tick is."""
+    """Published at every so many-th tick, or every so often, such as "1d", where the stream says how long a tick is. Of
+    ticks of an hour a day is always 24, also where clocks change; ticks of a day follow the clocks."""
 
     per: int | Length | None = None
     """What is published is what the last ticks added, and not the total so far: "tick", "24h" or a number of ticks, a

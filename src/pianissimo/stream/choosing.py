@@ -34,7 +34,7 @@ from pianissimo.queries.of_users import UserSetting, cap_told, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.notebook import plan_html
-from pianissimo.stream.plan_table import LEGEND_FACTS, promise_text, render_plan, words_of
+from pianissimo.stream.plan_table import LEGEND_FACTS, in_window, promise_text, render_plan, words_of
 from pianissimo.unit import EvenPeriods, Periods, User
 from pianissimo.users import EachPeriod
 
@@ -316,9 +316,13 @@ class StreamPlan:
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
 
-    def about(self) -> dict[str, dict[str, Any]]:
-        """What is told of each query below the table of a release."""
-        return self._about
+    def about(self, interval: tuple[int, int] | None = None) -> dict[str, dict[str, Any]]:
+        """What is told of each query below the table of a release, or of what came after a tick up to another."""
+        if interval is None:
+            return self._about
+        first, last = interval[0] + 1, interval[1]
+        when = f"in tick {first}" if first == last else f"in ticks {first} to {last}"
+        return {name: in_window(each, when) for name, each in self._about.items()}
 
     @cached_property
     def _about(self) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -490,7 +491,7 @@ class Live:
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
             tables = self._core.between(start, end)
-        told: dict[str, Any] = {"about": self.plan.about, **self.plan.span(start + 1, end)}
+        told: dict[str, Any] = {"about": partial(self.plan.about, (start, end)), **self.plan.span(start + 1, end)}
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **told)
 
     def __reduce__(self) -> NoReturn:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.label_query import WHEN_FIRST_HELD
 from pianissimo.queries.mean import MEAN_OF
 from pianissimo.queries.query import SHOWN_FOR_TOTALS
 
@@ -56,6 +57,14 @@ _IF_SO_MANY = re.compile(", if it is one of [0-9,]+ events")
 _CUT_TO = re.compile(r"of values cut to (?P<low>\S+) \.\. (?P<high>\S*\d)")
 _OF_ANY_SIGN = ("mean", "quantiles")
 """Kinds of queries whose answer near zero is an answer like any other."""
+
+FIRST_SEEN = ("distinct", "users")
+"""Kinds of queries of which a window has what is first seen in it, and not all that is there."""
+
+_USERS_OF_LABELS = "number of users of each "
+_OF_LAST_TICKS = re.compile(
+    f"( first seen)? in (each tick|the last [0-9]+ ticks)({WHEN_FIRST_HELD})?(, or since the period began)?"
+)
 
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
@@ -133,7 +142,20 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     'sum of price, of values cut to 0 .. 600 (above 600 counts as 600, below 0 as 0)'
     """
     about, is_cut = about_numbers(query, cap)
-    return about if is_cut or query.get("rounding") or SHOWN_FOR_TOTALS in about else ""
+    is_of_window = WHEN_FIRST_HELD in about or (query.get("kind") in FIRST_SEEN and "first seen in" in about)
+    return about if is_cut or query.get("rounding") or SHOWN_FOR_TOTALS in about or is_of_window else ""
+
+
+def in_window(query: Mapping[str, Any], when: str) -> dict[str, Any]:
+    """The same part of a plan, about what some ticks added and not about a total.
+
+    >>> in_window({"kind": "users", "error_about": "number of users"}, "in the last 7d")["error_about"]
+    'number of users, first seen in the last 7d'
+    """
+    seen = "first seen " if query.get("kind") in FIRST_SEEN else ""
+    about = _OF_LAST_TICKS.sub("", query["error_about"], count=1)
+    held = WHEN_FIRST_HELD if about.startswith(_USERS_OF_LABELS) else ""
+    return {**query, "error_about": f"{about}, {seen}{when}{held}"}
 
 
 def about_numbers(query: Mapping[str, Any], cap: float | None = None) -> tuple[str, bool]:

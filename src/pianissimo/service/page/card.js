@@ -188,7 +188,7 @@ export class Card {
   say(rows, when, ...others) {
     const above = this.history.last.releases.above_cap?.[0];
     const shares = this.query.mechanism?.startsWith("UserStatistics") ? above : null;
-    const texts = [rows.length ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others, this._whyNoWindows(), this._whyLength()].filter(Boolean);
+    const texts = [rows.length ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(this.query, rows, shares), ...others, this._whyNoWindows(), this._whyLength()].filter(Boolean);
     if (this._said === texts.join("\n")) return;
     this._said = texts.join("\n");
     put(this.words, ...texts.map((text) => h("p", {}, text)));

@@ -3,9 +3,9 @@
 import { SeriesChart, timeLine } from "./charts.js";
 import { Card, CLEAR } from "./card.js";
 import { h, put } from "./dom.js";
-import { clearness, display, drawn, interval, many, places, released, shown, title } from "./numbers.js";
+import { clearness, display, drawn, interval, many, places, quantileText, released, shown, title } from "./numbers.js";
 import { LabelRows } from "./rows.js";
-import { CUT, period, silence, threshold, unordered } from "./words.js";
+import { CUT, firstSeen, period, silence, threshold, unordered } from "./words.js";
 
 const MOST_LABELLED_ROWS = 120_000;
 /** As many rows the page asks for to draw one label over time. */
@@ -39,7 +39,7 @@ export class NumberCard extends Card {
       tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
       label: `${title(this.name)}: ${many(points.length, "interval")} over time, the last ${bar}. The table below has the numbers.`,
     });
-    this.say([now], period(from, this.last), points.some((point) => point.source.low !== point.low) || isNoise ? CUT : "");
+    this.say([now], period(this.query, from, this.last), points.some((point) => point.source.low !== point.low) || isNoise ? CUT : "");
     const rows = series.map(({ tick, rows: [row] }) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row })).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
     return true;
@@ -63,7 +63,7 @@ export class QuantileCard extends Card {
     this.body.hidden = false;
     const name = (row) => quantileName(this.labelOf(row));
     const digits = places(now);
-    put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, shown(row.estimate, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
+    put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, quantileText(row, this.labelOf(row), this.query.range, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
     const keys = now.map((row) => this.labelOf(row));
     const lines = keys.map((key, place) => ({
       name: quantileShort(key),
@@ -77,11 +77,11 @@ export class QuantileCard extends Card {
         first: ticks[0],
         last: ticks.at(-1),
         when: (...given) => this.history.when(...given),
-        tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${shown(point.estimate, digits)}` : ""; }).filter(Boolean).join(", ")}`,
+        tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${quantileText(point, keys[lines.indexOf(line)], this.query.range, digits)}` : ""; }).filter(Boolean).join(", ")}`,
         label: `${title(this.name)} over time, a ribbon for each of ${keys.map(quantileName).join(", ")}. The table below has the numbers.`,
       });
     }
-    this.say(now, period(from, this.last), "Ribbons reach over the picture where little is known of the largest or smallest values.");
+    this.say(now, period(this.query, from, this.last), "Ribbons reach over the picture where little is known of the largest or smallest values.");
     const rows = series.all.flatMap(({ tick, rows: each }) => each.map((row) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row }))).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
     return true;
@@ -114,7 +114,7 @@ export class LabelCard extends Card {
     this.rows.show(ranked, `${title(this.name)}, ${timeOf(this, from)}`);
     const none = ranked.length ? "" : this.query.threshold ? "No label has passed the threshold yet." : "There is no label here yet.";
     const labels = ranked.filter((row) => !row.isRest), noise = labels.filter((row) => row.isNoise).length;
-    this.say(now, period(from, tick), none, unordered(noise, labels.length), ranked.some((row) => row.isNoise) ? CUT : "", from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
+    this.say(now, period(this.query, from, tick), none, unordered(noise, labels.length), ranked.some((row) => row.isNoise) ? CUT : "", from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
     this.keep(`${title(this.name)}, ${timeOf(this, from)}`, ranked.map((row) => ({ ...(from === null ? {} : { from }), tick, ...row.source })), this.columnsOf(now.map((row) => ({ ...(from === null ? {} : { from }), ...row }))));
     if (this.view.label(this.name)) await this._drawPicked(this.view.label(this.name), ranked.length);
     else this.picked.hidden = true;
@@ -253,7 +253,7 @@ async function seriesOf(card, isMany = false, most = card.view.span) {
 /** Which time the large number is of. */
 function timeOf(card, from) {
   const { history, query } = card;
-  if (from !== null) return history.whole(card.last, from);
+  if (from !== null) return `${firstSeen(query) && `${firstSeen(query)}in `}${history.whole(card.last, from)}`;
   if (query.per) return history.whole(card.last, Math.max(0, card.last - query.per));
   return `so far, up to ${history.until(card.last)}`;
 }

@@ -63,6 +63,17 @@ export function display(row, query, digitsAfter = 0) {
   return { text: row.estimate === null ? "not known" : shown(row.estimate, digitsAfter), bar: interval(row, digitsAfter), isNoise: false };
 }
 
+const NEARLY_ALL = 0.9;
+
+/** A quantile for the eye: extremes as the bounds that they are, and no number where nearly all of the range may be it. */
+export function quantileText(row, key, range, digitsAfter = 0) {
+  const { low, high } = row;
+  if (range && low !== null && high !== null && high - low >= NEARLY_ALL * (range[1] - range[0])) return "not known";
+  if (key.startsWith("largest ") && low !== null) return `at least ${shown(low, digitsAfter)}`;
+  if (key.startsWith("smallest ") && high !== null) return `at most ${shown(high, digitsAfter)}`;
+  return shown(row.estimate, digitsAfter);
+}
+
 /** The same for a picture: of what cannot be told from noise there is an interval and no point in it. */
 export function drawn(row, query) {
   if (!query.never_below_zero || !cannotBeTold(row)) return row;

@@ -36,7 +36,7 @@ export function about(query, cap) {
 export function meaning(query, coverage, rows, when) {
   const cap = rows.find((row) => row.cap !== undefined)?.cap;
   const isOpen = (end, other) => rows.some((row) => row[end] === null && row[other] !== null);
-  const what = `the true ${about(query, cap)}${when ? `, ${when}` : ""}`;
+  const what = `the true ${about(query, cap)}${when && !query.per ? `, ${when}` : ""}`;
   if (rows.every((row) => row.low === null && row.high === null)) return "Both ends are open: nothing bounds what the cap cuts off, or what it let in of earlier ticks when it was raised.";
   const chance = `With a chance of ${percent((1 + coverage) / 2)} each`;
   if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: what the cap cuts off is missing, and nothing bounds it.`;
@@ -44,13 +44,18 @@ export function meaning(query, coverage, rows, when) {
   return `${percent(coverage)} of such intervals hold ${what}.`;
 }
 
+/** What of it a window has: of different values and users those first seen in it. */
+export function firstSeen(query) {
+  return ["distinct", "users"].includes(query.kind) ? "first seen " : "";
+}
+
 /** What the cap does, where users are hidden. */
-export function capped(rows, above) {
+export function capped(query, rows, above) {
   const cap = rows.find((row) => row.cap !== undefined && row.cap !== null)?.cap;
-  if (cap === undefined || cap === 1) return "";
+  if (cap === undefined || cap === 1 || query.kind === "above_cap") return "";
   const { text, bar, isNoise } = above ? display(above, { never_below_zero: true }) : {};
   const told = !above ? "" : isNoise ? ` Of users who have more there are ${text}.` : ` About ${text} users (${bar}) have more.`;
-  return `Of each user at most ${shown(cap)} count. What is beyond is missing, so numbers are rather too low than too high.${told}`;
+  return `Of each user at most ${shown(cap)} count. What is beyond is missing${["mean", "quantiles"].includes(query.kind) ? "" : ", so numbers are rather too low than too high"}.${told}`;
 }
 
 /** What is said of labels that cannot be told from noise. */
@@ -90,9 +95,10 @@ export function silence(query, exhausted) {
   return `${each}Up to ${shown(exhausted.high)} users may have none left (about ${shown(exhausted.estimate)} if the same ones were in every report). They are not counted any more, so silence is not rarity: a crowd of them would not be seen.`;
 }
 
-/** Of which time a number is: a window or all so far. */
-export function period(from, to) {
-  return from === null ? "so far" : `in ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}`;
+/** Of which time a number of a query is: a window or all so far. */
+export function period(query, from, to) {
+  const held = (query.error_about ?? query.about ?? "").startsWith("number of users of each ") ? ", each when she first holds it" : "";
+  return from === null ? "so far" : `${firstSeen(query)}in ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}${held}`;
 }
 
 /** What a query is called, as a short line beneath its title. */
