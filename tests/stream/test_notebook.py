@@ -1,6 +1,7 @@
 """What a notebook shows: tables without markup from outside, short reprs, pictures, progress, a warning of spending."""
 
 import sys
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,8 @@ def test_nothing_from_outside_becomes_markup() -> None:
 def test_a_plan_as_html_tells_promise_errors_and_thresholds() -> None:
     plan = stream_of().plan()
     shown = plan._repr_html_()
+    for query in plan.to_dict()["queries"]:
+        assert all(escape(line) in shown for line in query["words"][1:])
     count, drugs, quantiles = plan.queries
     assert drugs.thresholds is not None
     for told in ("epsilon 1 and delta 1e-09", "It hides one event", f"<td>{drugs.thresholds[0]:,}</td>", "ranks</td>"):

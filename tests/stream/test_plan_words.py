@@ -222,10 +222,10 @@ def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(que
 def test_a_plan_says_how_many_users_an_error_of_a_tenth_takes(query: Query, added: float) -> None:
     numbers, text = told(planned(query, pp.user("u")))
     needed = math.ceil(10 * numbers["expected_error"]["typical"] / added)
-    assert f"An error of a tenth takes {needed:,} users who reach the cap, or more who do not" in text
+    assert f"For an error below a tenth it takes {needed:,} users who reach the cap, or more with less each" in text
     assert "Fewer users than that? There is less noise with people counted in place of events" in text
     of_events = replace(query, max_per_user=None) if isinstance(query, pp.Sum) else query
-    assert "An error of a tenth" not in told(planned(of_events))[1]
+    assert "For an error below a tenth" not in told(planned(of_events))[1]
 
 
 def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:
@@ -233,7 +233,7 @@ def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:
     fewest = math.ceil(numbers["threshold"]["least"] / 16)
     assert f"a label that fewer than {fewest:,} have stays hidden" in text
     people = told(planned(pp.Users("q"), pp.user("u")))[1]
-    assert "An error of a tenth" not in people
+    assert "For an error below a tenth" not in people
     assert "Fewer users than that" not in people
 
 

@@ -66,13 +66,15 @@ def _bar_in_a_cell(steps: Sequence[int], about: str) -> Iterator[int]:
 
 
 def plan_html(plan: Mapping[str, Any], promise: str) -> str:
-    """The promise in words, and a table with a row a query."""
+    """The promise in words, a table with a row a query, and what else is said of each."""
     head = "".join(f"<p>{escape(line)}</p>" for line in promise.splitlines())
     names = ("query", "within", "at worst", "of the true", "shown from")
     rows = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>", *map(_query_row, plan["queries"])]
     chance = f"{plan['coverage']:.0%}"
     how = f"<p>Within: half the width of the error bar, which holds the truth with a chance of {chance}.</p>"
-    return f"{head}<table>{''.join(rows)}</table>{how}"
+    notes = [f"<p><b>{escape(each['name'])}</b>: {escape(' '.join(each['words'][1:]))}</p>" for each in plan["queries"]]
+    told = (note for note, each in zip(notes, plan["queries"], strict=True) if each["words"][1:])
+    return f"{head}<table>{''.join(rows)}</table>{how}{''.join(told)}"
 
 
 def _query_row(query: Mapping[str, Any]) -> str:

@@ -202,8 +202,8 @@ def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tu
     shown = (
         "" if threshold is None else f"; a label that fewer than {math.ceil(threshold[0] / most):,} have stays hidden"
     )
-    needed = f"{math.ceil(_OF_USE * error / most):,} {_AT_THE_CAP}, or more who do not"
-    return f"An error of a tenth takes {needed}{shown}"
+    needed = f"{math.ceil(_OF_USE * error / most):,} {_AT_THE_CAP}, or more with less each"
+    return f"For an error below a tenth it takes {needed}{shown}"
 
 
 def _of_use(query: Query, error: float) -> str:
