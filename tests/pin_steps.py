@@ -14,16 +14,17 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
 import tempfile
 import unittest.mock
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -463,9 +464,129 @@ def a_ledger(told: Told) -> None:
     told.ask(lambda: open_shared(at, key=key, budget=budget))
 
 
+def a_long_past(told: Told) -> None:
+    """Windows of which ticks keep what moved, and checkpoints for long; several times begun again, once damaged."""
+    asked = [replace(by_event(), history=3), replace(by_user(), history=2)]
+    for number, stream in enumerate(asked):
+        state, options = told.folder / f"state {number}", {"snapshot_every": 4, "retention": 40}
+        for first, last in ((1, 5), (6, 8), (9, 21), (22, 23)):
+            with open_stream(stream, state, secret=secret(8), **options) as live:
+                for tick in range(first, last + 1):
+                    live.tick(rows(tick), position={"read": tick})
+                for start, end in (
+                    (0, last),
+                    (3, last),
+                    (6, last),
+                    (last - 2, last - 1),
+                    (last - 1, last),
+                    (last - 4, last),
+                ):
+                    told.ask(lambda start=start, end=end: live.between(start, end)["n"].rows())  # type: ignore[misc]
+        told.ask(lambda stream=stream, state=state: verify(Request(stream), state, secret=secret(8)))  # type: ignore[misc]
+        for lost in ("tick = (SELECT max(tick) FROM checkpoints)", "tick > 0", "1 = 1"):
+            with closing(sqlite3.connect(state / "state.db", isolation_level=None)) as store:
+                store.execute(f"DELETE FROM checkpoints WHERE {lost}")
+            told.ask(lambda stream=stream, state=state: verify(Request(stream), state, secret=secret(8)))  # type: ignore[misc]
+
+
+def ticks_together(told: Told) -> None:
+    """Ticks that are held, sealed and released together; after a fault they are held as they were."""
+    state = told.folder / "state"
+    with open_stream(by_event(), state, secret=secret(9), snapshot_every=3) as live:
+        told.ask(live.commit)
+        for tick in range(1, 12):
+            live.add(rows(tick))
+            told.say(live.next_tick, live.last_together)
+            if live.next_tick < live.last_together:
+                told.ask(lambda tick=tick: live.hold(position={"read": tick}))  # type: ignore[misc]
+            else:
+                told.ask(lambda tick=tick: live.hold(position={"read": tick}))  # type: ignore[misc]
+                told.say(live.tick(position={"read": tick}).tick)
+
+        def hold() -> None:
+            """One more tick, of a group in which there is room."""
+            while not live.next_tick < live.last_together:
+                live.tick(rows(live.next_tick), position={"read": live.next_tick})
+            live.add(rows(live.next_tick))
+            live.hold(position={"read": live.next_tick})
+
+        for point in ("seal.commit", "release.commit", "witness.append"):
+            hold()
+            told.failing = {point: OSError(28, "full")}
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(lambda: live.hold(position={"read": 99}))
+            told.failing = {}
+            told.ask(lambda: live.finish().tick)
+            told.ask(lambda: [each.tick for each in live.commit()])
+        for is_done, once_more in product((False, True), (live.commit, live.hold, partial(live.tick, rows(5)))):
+            hold()
+            live.add(rows(4))
+            told.doubtful = [is_done, None, is_done]
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(once_more)
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.doubtful = []
+            told.ask(live.finish)
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick(position={"read": live.next_tick}).tick)
+        told.ask(live.hold)
+        looked_at(told, live)
+        hold()
+        told.ask(lambda: live.rotate_secret(secret(10)))
+        told.ask(lambda: [each.tick for each in live.commit()])
+        told.ask(lambda: live.rotate_secret(secret(10)))
+    told.ask(lambda: open_stream(by_event(), state, secret=secret(9), snapshot_every=3))
+    with open_stream(by_event(), state, secret=secret(10), snapshot_every=3) as live:
+        looked_at(told, live)
+
+
+def back_before_a_rotation(told: Told) -> None:
+    """Rolled back to before its secret was rotated, and gone on with both secrets; where the clock is a list."""
+    state, request = told.folder / "state", Request(by_event())
+    room = {"ledger_budget": Budget(60.0, 1e-4), "snapshot_every": 1}
+
+    def run(number: int, *ticks: int) -> None:
+        with open_stream(by_event(), state, secret=secret(number), **room) as live:
+            for tick in ticks:
+                live.tick(rows(tick), position=place(tick))
+            looked_at(told, live)
+
+    run(1, 1, 2, 3)
+    shutil.copytree(state, told.folder / "of three")
+    with open_stream(by_event(), state, secret=secret(1), **room) as live:
+        live.tick(rows(4), position=place(4))
+        live.rotate_secret(secret(2))
+        live.tick(rows(5), position=place(5))
+        live.rotate_secret(secret(11))
+        live.tick(rows(6), position=place(6))
+        looked_at(told, live)
+    for old, shown in ((None, 0), (secret(2), 0), (secret(1), 0), (secret(1), 9)):
+        shutil.rmtree(state)
+        shutil.copytree(told.folder / "of three", state)
+        told.ask(partial(accept_rollback, request, wire(state, secret=secret(11)), old_secret=old, shown=shown))
+    told.ask(lambda: run(2, 10))
+    told.ask(lambda: run(11, 10, 11))
+    told.ask(lambda: verify(request, state, secret=secret(11)))
+    shutil.rmtree(state)
+    told.ask(lambda: accept_rollback(request, wire(state, secret=secret(11))))
+    told.ask(lambda: run(11, 12))
+
+
 CHAPTERS: dict[str, Callable[[Told], None]] = {
     each.__name__.replace("_", " "): each
-    for each in (a_life_of_events, lives_after_losses, users_whose_disk_fails, public_slots, an_end, a_ledger)
+    for each in (
+        a_life_of_events,
+        lives_after_losses,
+        users_whose_disk_fails,
+        public_slots,
+        an_end,
+        a_ledger,
+        a_long_past,
+        ticks_together,
+        back_before_a_rotation,
+    )
 }
 
 
