@@ -16,7 +16,7 @@ import pytest
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
-from pianissimo.durable import gathered_elsewhere, moved_places, witness
+from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, witness
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, hides_of
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
@@ -38,6 +38,7 @@ from pianissimo.errors import (
     RollbackError,
     SecretError,
     StateError,
+    SyncError,
 )
 from pianissimo.loss.losses import Race
 from pianissimo.loss.race_clock import booked_race
@@ -436,3 +437,19 @@ def test_a_sink_that_is_ahead_stops_a_start_and_slots_need_a_clock(tmp_path: Pat
         opened(tmp_path, sinks=[sink])
     with pytest.raises(ParameterError, match="origin"):
         open_stream(by_user(), tmp_path / "other", secret=secret(1), publish_after="5s")
+
+
+def test_a_witness_that_did_not_sync_is_not_synced_again_by_the_same_process(tmp_path: Path) -> None:
+    """To sync again tells nothing: the tick is finished at the next start, and nothing of it is shown before."""
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        with patch.object(failpoints, "_armed", {"witness.sync": failpoints.action_of("error:1")}):
+            with pytest.raises(SyncError):
+                live.tick(rows(2))
+            for _ in range(2):
+                with pytest.raises(StateError, match="must not go on in this process; start anew"):
+                    live.finish()
+            live.publish()
+            assert (live.tick_number, live.visible_tick, live.pending) == (1, 1, 2)
+    with opened(tmp_path) as live:
+        assert (live.recovered.finished, live.visible_tick) == (None, 2)
