@@ -35,8 +35,8 @@ from pianissimo.durable.charging import charge_of, hides_of
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
-from pianissimo.durable.start import Request, write_names_key
-from pianissimo.errors import UnknownCommitError
+from pianissimo.durable.start import Request, write_names_key, write_shards_key
+from pianissimo.errors import StoreError, UnknownCommitError
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, Ledger, entries, open_shared
 from pianissimo.ledger import ledger as booking
@@ -45,7 +45,9 @@ from pianissimo.ledger.one_shot import charge_release
 from pianissimo.loss.losses import Booked, Unit
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
+from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream import StreamPlan
+from pianissimo.workers import GatherPlan, Workers
 
 PINNED = Path(__file__).parent / "steps.json"
 MEMORY = Path("/dev/shm")
@@ -131,17 +133,20 @@ class Told:
         real = {
             name: getattr(Connection, name) for name in ("execute", "commit", "rollback", "begin_write", "begin_read")
         }
+        own = {name: getattr(SqliteConnection, name) for name in ("settle", "check_still_there")}
         real_sync, random = os.fsync, Numbered()
 
         def told(name: str) -> Callable[..., Any]:
             def call(connection: Connection, *arguments: Any) -> Any:
                 self.say(name, *arguments)
+                if name in self.failing:
+                    raise self.failing.pop(name)
                 if name == "commit" and self.doubtful:
                     is_done = self.doubtful.pop(0)
                     if is_done is not None:
                         real["commit" if is_done else "rollback"](connection)
                         raise UnknownCommitError("a commit failed", full=not is_done)
-                return real[name](connection, *arguments)
+                return (real | own)[name](connection, *arguments)
 
             return call
 
@@ -155,6 +160,8 @@ class Told:
             patch = unittest.mock.patch.object
             for name in real:
                 stack.enter_context(patch(Connection, name, told(name)))
+            for name in own:
+                stack.enter_context(patch(SqliteConnection, name, told(name)))
             stack.enter_context(patch(os, "fsync", sync))
             stack.enter_context(patch(os, "urandom", random))
             stack.enter_context(patch(secrets, "token_bytes", random))
@@ -574,6 +581,115 @@ def back_before_a_rotation(told: Told) -> None:
     told.ask(lambda: run(11, 12))
 
 
+def shown_later(told: Told) -> None:
+    """Ticks that are shown when that is asked for, with sinks that know how far they came, and are behind or ahead."""
+    state = told.folder / "state"
+    knowing = TellingSink(told, "knowing", 0)
+    options = {"publish_at_once": False, "snapshot_every": 1, "sinks": [TellingSink(told, "one"), knowing]}
+    with open_stream(by_event(), state, secret=secret(12), **options) as live:
+        for tick in (1, 2, 3):
+            live.tick(rows(tick), position={"read": tick})
+            told.say(live.shown_tick, live.visible_tick)
+            told.ask(live.publish_due)
+            if tick > 1:
+                told.ask(live.publish)
+                told.say(live.shown_tick, live.visible_tick)
+        with open_stream(by_event(), state, secret=secret(12), read_only=True) as reading:
+            looked_at(told, reading)
+    for last in (2, 4, 3):
+        knowing._last = last
+        told.ask(lambda: open_stream(by_event(), state, secret=secret(12), **options).close())
+    with open_stream(by_event(), state, secret=secret(12), **options) as live:
+        for point in ("publish.before_commit", "publish.before_send", "witness.sync"):
+            told.failing = {point: OSError(5, "fault")}
+            tick = live.tick_number + 1
+            told.ask(lambda tick=tick: live.tick(rows(tick), position={"read": tick}))  # type: ignore[misc]
+            told.ask(live.publish)
+            told.failing = {}
+            told.ask(lambda: live.between(0, live.tick_number))
+            told.ask(live.finish)
+    new = TellingSink(told, "new")
+    with open_stream(by_event(), state, secret=secret(12), **options | {"sinks": [new]}) as live:
+        told.ask(live.publish)
+        with open_stream(by_event(), state, secret=secret(12), take_over=True) as other:
+            told.ask(live.publish)
+            told.ask(lambda: live.tick(rows(9), position={"read": 9}))
+            other.tick(rows(9), position={"read": other.tick_number + 1})
+        told.ask(live.publish)
+
+
+def overtaken_in_doubt(told: Told) -> None:
+    """A seal of which nobody knows whether it is there; meanwhile another process seals that tick, or nobody does."""
+    for number, (is_done, others) in enumerate(product((False, True), repeat=2)):
+        state = told.folder / f"state {number}"
+        with open_stream(by_event(), state, secret=secret(13)) as live:
+            live.tick(rows(1), position={"read": 1})
+            told.doubtful = [is_done]
+            real = told.reached
+
+            def no_answer(point: str, real: Callable[[str], None] = real) -> None:
+                real(point)
+                if point == "seal.before_commit":
+                    told.failing["begin_write"] = StoreError("no answer")
+
+            told.reached = no_answer  # type: ignore[method-assign]
+            told.ask(lambda: live.tick(rows(2), position={"read": 2}))
+            told.reached = real  # type: ignore[method-assign]
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(lambda: live.add(rows(3)))
+            if others:
+                with open_stream(by_event(), state, secret=secret(13), take_over=True) as other:
+                    if other.tick_number == 1:
+                        other.tick(rows(7), position={"read": 7})
+            for ask in (live.finish, live.hold, live.commit, partial(live.rotate_secret, secret(14))):
+                told.failing["begin_write"] = StoreError("no answer")
+                told.ask(ask)
+                told.failing = {}
+            told.ask(live.finish)
+            told.ask(lambda: live.tick(rows(2), position={"read": 2}))
+            told.say(live.tick_number, live.pending)
+
+
+class NoHands(Workers):
+    """Workers that say what they are told, and leave everything to the stream."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        self._told.say("begin", plan, key is None)
+
+    def ranges_of(self, batch: Any, tick: int, options: dict[str, Any]) -> None:
+        self._told.say("asked for", len(batch), tick, options)
+
+    def gather(self, ranges: Any) -> Any:
+        raise AssertionError("there are no ranges")
+
+    def close(self) -> None:
+        self._told.say("workers are closed")
+
+
+def others_hands(told: Told) -> None:
+    """Workers that read nothing themselves, and shards in one process."""
+    state = told.folder / "state"
+    with open_stream(by_user(), state, secret=secret(15), workers=NoHands(told)) as live:
+        live.tick(rows(1))
+        told.ask(lambda: write_shards_key(str(state), secret(15), told.folder / "no.key"))
+    with open_stream(by_user(), state, secret=secret(15), workers=NoHands(told), read_only=True) as live:
+        told.say(live.tick_number)
+    whole = replace(by_event(), shards=2, queries=[Count("n"), Histogram("drugs", key="drug")])
+    for first in (1, 4):
+        with open_stream(whole, told.folder / "shards", secret=secret(15), snapshot_every=2) as live:
+            for tick in range(first, first + 3):
+                live.tick(rows(tick), position={"read": tick})
+            told.ask(lambda: live.rotate_secret(secret(16)))
+            looked_at(told, live)
+    with open_stream(whole, told.folder / "shards", secret=secret(15), read_only=True) as live:
+        looked_at(told, live)
+    told.ask(lambda: write_shards_key(str(told.folder / "shards"), secret(15), told.folder / "a.key"))
+    told.say((told.folder / "a.key").read_bytes())
+
+
 CHAPTERS: dict[str, Callable[[Told], None]] = {
     each.__name__.replace("_", " "): each
     for each in (
@@ -586,6 +702,9 @@ CHAPTERS: dict[str, Callable[[Told], None]] = {
         a_long_past,
         ticks_together,
         back_before_a_rotation,
+        shown_later,
+        overtaken_in_doubt,
+        others_hands,
     )
 }
 
