@@ -17,14 +17,14 @@ from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
 from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, witness
-from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, hides_of
+from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
 from pianissimo.durable.key_ring import KeyRing, open_ring, read_secret, ring_of
 from pianissimo.durable.moved_places import packed_place, shortened, whole_place
 from pianissimo.durable.place import Place, _folder_lock, forbid_dumps
 from pianissimo.durable.publish import Courier, Publisher, ShownLife, _first_left
-from pianissimo.durable.records import Removal, Seal
+from pianissimo.durable.records import Intention, Removal, Seal
 from pianissimo.durable.retention import PATIENCE, Retention, check_removed, remove_ticks
 from pianissimo.durable.slots import PublicSlots
 from pianissimo.durable.start import _write_key, check_seals
@@ -32,15 +32,19 @@ from pianissimo.durable.stored_state import MOST_PUT_OFF
 from pianissimo.durable.stored_ticks import Options, _same_content
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import (
+    BudgetError,
     DamageError,
     LeaseError,
+    LedgerError,
     ParameterError,
     RollbackError,
     SecretError,
     StateError,
     SyncError,
 )
-from pianissimo.loss.losses import Race
+from pianissimo.ledger import Charge, Ledger, open_shared
+from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT
+from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream.calendar import TickCalendar
 
@@ -223,12 +227,53 @@ def test_a_group_ends_with_a_state_and_with_a_part() -> None:
 
 
 def test_a_budget_without_delta_books_nothing() -> None:
-    for ask in (cap_of, lambda budget: _booked_races([], budget)):
-        with pytest.raises(ParameterError, match="delta"):
-            ask(Budget(1.0, 0.0))
+    with pytest.raises(ParameterError, match="must have a delta, got 0: a ledger adds up rho"):
+        cap_of(Budget(1.0, 0.0))
+    with pytest.raises(ParameterError, match="must have a delta to be booked"):
+        _booked_races([], Budget(1.0, 0.0))
     races = [Race(2, Fraction(5), Fraction(0), Fraction(0)), Race(3, Fraction(7), Fraction(0), Fraction(0))]
     whole = Race(5, Fraction(5), Fraction(0), Fraction(0))
     assert _booked_races(races, Budget(1.0, 1e-6)) == booked_race(whole, Fraction(1e-6) / 8)
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(1.0, 2**10), (8.0, 2982), (10.0, 22028)])
+def test_the_distance_of_noise_is_booked_at_one_and_e_to_the_epsilon(epsilon: float, factor: int) -> None:
+    """Of two queries of one mechanism the loss counts once; races count as one, beside all others."""
+    loss = Booked(rho=Fraction(3) * RHO_UNIT, bad=Fraction(5) * BAD_UNIT, distance=Fraction(7) * BAD_UNIT)
+    counted = SimpleNamespace(mechanism=loss, guarantee=SimpleNamespace(loss=loss))
+    races = [Race(2, Fraction(5), Fraction(0), BAD_UNIT), Race(3, Fraction(7), Fraction(0), BAD_UNIT)]
+    watched = [SimpleNamespace(mechanism=race, guarantee=SimpleNamespace(loss=race)) for race in races]
+    budget = Budget(epsilon, 1e-6)
+    whole = _booked_races(races, budget)
+    assert whole.rho > 0
+    for queries, rho, bad in (
+        ([counted, counted], loss.rho, loss.bad + factor * loss.distance),
+        (watched, whole.rho, whole.bad + factor * whole.distance),
+        ([counted, *watched], loss.rho + whole.rho, loss.bad + whole.bad + factor * (loss.distance + whole.distance)),
+    ):
+        plan: Any = SimpleNamespace(budget=budget, queries=queries)
+        assert charge_of(plan) == Charge.rounded_up(rho=rho, bad=bad)
+
+
+def test_a_life_is_charged_where_the_one_before_was_and_in_rho_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as live, open_stream(by_event(), tmp_path / "other", secret=secret(2)) as other:
+        receipt, others = live._record.receipt, other._record.receipt
+    plan, place = by_event().plan(), LedgerPlace(str(tmp_path / "state.ledger"))
+    intended = Intention(number=2, name=b"n" * 16, config_digest=b"")
+    with pytest.raises(LedgerError, match="must be charged to the ledger that the stream was charged to"):
+        reserve(place, intended, plan, before=others)
+    with open_shared(place.place) as ledger:
+        assert len(ledger.entries()) == 2  # the charge of the first life, and who uses it
+    with pytest.raises(BudgetError):
+        # It is another charge in the same ledger, which had room for one.
+        reserve(place, intended, plan, before=receipt)
+    open_shared(tmp_path / "steps", budget=Charge(steps=9)).close()
+    with pytest.raises(LedgerError, match="must have a budget in rho, got one in steps"):
+        reserve(LedgerPlace(str(tmp_path / "steps")), intended, plan)
+    with patch.object(Ledger, "charge_of", lambda *_: None):
+        again = replace(intended, name=bytes.fromhex(live._record.charge.removeprefix("stream ")), number=1)
+        with pytest.raises(LedgerError, match="must be in the ledger once it is made, got none"):
+            reserve(place, again, plan, before=receipt)
 
 
 def test_where_a_ledger_is_must_be_a_place() -> None:
