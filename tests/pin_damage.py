@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def of_a_store(told: Told) -> Iterator[str]:
     def ask() -> None:
         if told.ask(lambda: verify(Request(past()), state, secret=secret(2))) is not None:
             told.ask(lambda: _gone_on(state, where))
+        told.ask(lambda: _read(told, state))
 
     yield from outcomes(told, state / "state.db", ask, 1)
 
@@ -150,6 +152,14 @@ def of_a_store(told: Told) -> Iterator[str]:
 def _gone_on(state: Path, where: dict[str, Any]) -> Any:
     with open_stream(past(), state, secret=secret(2), **where) as live:
         return live.tick(rows(15), position=place(15)).tick, live.visible_tick
+
+
+def _read(told: Told, state: Path) -> Any:
+    """What a reader gets who asks for no check of all."""
+    with open_stream(past(), state, secret=secret(2), read_only=True) as live:
+        for tick in range(live._record.last_tick, live.tick_number + 2):
+            told.ask(partial(live.payload, tick))
+        return live.tick_number, live.position
 
 
 OF: dict[str, Callable[[Told], Iterator[str]]] = {"a ledger": of_a_ledger, "a store": of_a_store}

@@ -2,6 +2,7 @@
 
 import ctypes
 import resource
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,20 +21,23 @@ from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, wit
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
+from pianissimo.durable.journal import _raw, _reader, _text, _whole
 from pianissimo.durable.key_ring import KeyRing, open_ring, read_secret, ring_of
 from pianissimo.durable.moved_places import packed_place, shortened, whole_place
-from pianissimo.durable.place import Place, _folder_lock, forbid_dumps
+from pianissimo.durable.place import Place, _folder_lock, forbid_dumps, wire
 from pianissimo.durable.publish import Courier, Publisher, ShownLife, _first_left
 from pianissimo.durable.records import Intention, Removal, Seal
+from pianissimo.durable.recover import accept_rollback
 from pianissimo.durable.retention import PATIENCE, Retention, check_removed, remove_ticks
 from pianissimo.durable.slots import PublicSlots
-from pianissimo.durable.start import _write_key, check_seals
+from pianissimo.durable.start import Request, _write_key, check_seals
 from pianissimo.durable.stored_state import MOST_PUT_OFF
 from pianissimo.durable.stored_ticks import Options, _same_content
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import (
     BudgetError,
     DamageError,
+    HorizonError,
     LeaseError,
     LedgerError,
     ParameterError,
@@ -498,3 +502,54 @@ def test_a_witness_that_did_not_sync_is_not_synced_again_by_the_same_process(tmp
             assert (live.tick_number, live.visible_tick, live.pending) == (1, 1, 2)
     with opened(tmp_path) as live:
         assert (live.recovered.finished, live.visible_tick) == (None, 2)
+
+
+def test_a_stream_that_was_closed_says_so_whatever_is_asked(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    with opened(tmp_path, publish_after="5s", now=lambda: moment) as live:
+        live.tick(rows(1))
+    asked: list[Callable[[], Any]] = [
+        *(live.finish, live.publish, live.publish_due, live.tick, live.add, live.hold, live.commit),
+        *(lambda: live.visible_tick, lambda: live.payload(1), lambda: live.between(0, 1)),
+        lambda: live.rotate_secret(secret(2)),
+    ]
+    for ask in asked:
+        with pytest.raises(StateError, match="that was closed must be opened again"):
+            ask()
+
+
+def test_of_what_retention_removed_the_last_tick_is_gone_too(tmp_path: Path) -> None:
+    with opened(tmp_path, snapshot_every=1, retention=9) as live:
+        for tick in range(1, 16):
+            live.tick(rows(tick))
+        gone = live._store.removed_tick(live._record.incarnation)
+        assert gone is not None
+        for tick in (1, gone):
+            with pytest.raises(ParameterError, match=f"from {gone + 1} on, got {tick}, which retention removed"):
+                live.payload(tick)
+        assert live.released(gone + 1).tick == gone + 1
+
+
+def test_a_life_after_a_loss_has_a_whole_horizon(tmp_path: Path) -> None:
+    stream, room = replace(by_event(), horizon=4), {"ledger_budget": Budget(40.0, 1e-4)}
+    with open_stream(stream, tmp_path / "state", secret=secret(1), **room) as live:
+        for tick in (1, 2, 3):
+            live.tick(rows(tick))
+    shutil.rmtree(tmp_path / "state")
+    accept_rollback(Request(stream), wire(tmp_path / "state", secret=secret(1)))
+    with open_stream(stream, tmp_path / "state", secret=secret(1), **room) as live:
+        assert [live.tick(rows(tick)).tick for tick in (4, 5, 6, 7)] == [4, 5, 6, 7]
+        with pytest.raises(HorizonError, match="all 4 releases are made"):
+            live.tick(rows(8))
+
+
+@pytest.mark.parametrize(("read", "kind"), [(_whole, int), (_raw, bytes), (_text, str)])
+def test_a_store_holds_values_of_their_own_kinds(read: Any, kind: type) -> None:
+    again: Any = _reader(kind, "them")
+    for value in (3, b"3", "3", 3.0, None, True):
+        for each in (read, again):
+            if type(value) is kind:
+                assert each(value) is value
+            else:
+                with pytest.raises(DamageError, match="where they belong"):
+                    each(value)
