@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
+from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
@@ -38,6 +40,7 @@ from pianissimo.errors import (
     BudgetError,
     DamageError,
     HorizonError,
+    InputError,
     LeaseError,
     LedgerError,
     ParameterError,
@@ -51,6 +54,7 @@ from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT
 from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream.calendar import TickCalendar
+from pianissimo.stream.live import LiveCore
 
 LIFE = b"l" * 16
 
@@ -528,6 +532,8 @@ def test_of_what_retention_removed_the_last_tick_is_gone_too(tmp_path: Path) -> 
             with pytest.raises(ParameterError, match=f"from {gone + 1} on, got {tick}, which retention removed"):
                 live.payload(tick)
         assert live.released(gone + 1).tick == gone + 1
+        removal = partial(live._store.removal, live._record.incarnation, live._ring)
+        assert [removal(of=tick) is None for tick in (0, 1, gone, gone + 1, 99)] == [True, False, False, True, True]
 
 
 def test_a_life_after_a_loss_has_a_whole_horizon(tmp_path: Path) -> None:
@@ -553,3 +559,54 @@ def test_a_store_holds_values_of_their_own_kinds(read: Any, kind: type) -> None:
             else:
                 with pytest.raises(DamageError, match="where they belong"):
                     each(value)
+
+
+def test_a_tick_that_lacks_what_belongs_to_it_is_damaged(tmp_path: Path) -> None:
+    """Also for those who come to it without the checks of a start."""
+    with opened(tmp_path, snapshot_every=1) as live:
+        for tick in (1, 2):
+            live.tick(rows(tick))
+        store, ring, life = live._store, live._ring, live._record.incarnation
+        seal = store.seal(life, 1, ring)
+        assert seal is not None
+        with pytest.raises(DamageError, match="what tick 1 adds must be as it was written"):
+            store.delta(seal, ring)
+        with pytest.raises(DamageError, match="the release of tick 9 must be as it was written"):
+            store.payload(life, 9, ring)
+        with forging(tmp_path / "state" / "state.db") as other:
+            other.execute("INSERT INTO history VALUES (?, 9, x'00')", [life])
+        with pytest.raises(DamageError, match="the history of tick 9 must belong to a seal, got none"):
+            store.history(life, 9, ring)
+        with forging(tmp_path / "state" / "state.db") as other:
+            other.execute("CREATE TRIGGER back AFTER UPDATE ON progress BEGIN UPDATE progress SET visible = 1; END")
+        with pytest.raises(DamageError, match="a store must keep what is written to it"):
+            live.tick(rows(3))
+
+
+def test_a_lease_that_was_set_back_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):
+        with opened(tmp_path) as live:
+            live.tick(rows(1))
+    store = tmp_path / "state" / "state.db"
+    with forging(store) as other:
+        other.execute("UPDATE leases SET epoch = epoch + 5")
+    opened(tmp_path).close()
+    with forging(store) as other:
+        other.execute("UPDATE leases SET epoch = epoch - 1")
+    with pytest.raises(DamageError, match="the lease must be at epoch 8 or later, got 7"):
+        opened(tmp_path)
+
+
+def test_what_a_mechanism_refuses_of_a_batch_stops_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        for ask in (live.add, live.tick):
+            with patch.object(LiveCore, "gather", side_effect=InputError("a bad batch")), pytest.raises(InputError):
+                ask(rows(1))
+        with patch.object(LiveCore, "gather", side_effect=KeyError), pytest.raises(KeyError):
+            live.add(rows(1))
+        with pytest.raises(StateError, match="start anew"):
+            live.add(rows(1))
+    with opened(tmp_path) as live:
+        with patch.object(LiveCore, "gather", side_effect=InputError("a bad batch")), pytest.raises(InputError):
+            live.add(rows(1))
+        assert live.tick(rows(1)).tick == 1
