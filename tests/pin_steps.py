@@ -47,7 +47,7 @@ from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream import StreamPlan
-from pianissimo.workers import GatherPlan, Workers
+from pianissimo.workers import GatherPlan
 
 PINNED = Path(__file__).parent / "steps.json"
 MEMORY = Path("/dev/shm")
@@ -530,7 +530,8 @@ def ticks_together(told: Told) -> None:
             told.failing = {}
             told.ask(lambda: live.finish().tick)
             told.ask(lambda: [each.tick for each in live.commit()])
-        for is_done, once_more in product((False, True), (live.commit, live.hold, partial(live.tick, rows(5)))):
+        once: list[Callable[[], Any]] = [live.commit, live.hold, partial(live.tick, rows(5))]
+        for is_done, once_more in product((False, True), once):
             hold()
             live.add(rows(4))
             told.doubtful = [is_done, None, is_done]
@@ -658,11 +659,14 @@ def overtaken_in_doubt(told: Told) -> None:
             told.say(live.tick_number, live.pending)
 
 
-class NoHands(Workers):
+class NoHands:
     """Workers that say what they are told, and leave everything to the stream."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
+
+    def start(self, rules: Any = None) -> None:
+        self._told.say("start", rules)
 
     def begin(self, plan: GatherPlan, key: Secret | None) -> None:
         self._told.say("begin", plan, key is None)
@@ -670,8 +674,17 @@ class NoHands(Workers):
     def ranges_of(self, batch: Any, tick: int, options: dict[str, Any]) -> None:
         self._told.say("asked for", len(batch), tick, options)
 
-    def gather(self, ranges: Any) -> Any:
+    def gather(self, ranges: Any, rules: Any = None) -> Any:
         raise AssertionError("there are no ranges")
+
+    def spread(self) -> int:
+        return 1
+
+    def own(self, plan: Any, key: Secret) -> None:
+        self._told.say("own", plan)
+
+    def ask(self, tasks: Any) -> Any:
+        raise AssertionError("there are no shards")
 
     def close(self) -> None:
         self._told.say("workers are closed")

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
+import apsw
 import pytest
 from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
@@ -573,8 +574,17 @@ def test_a_tick_that_lacks_what_belongs_to_it_is_damaged(tmp_path: Path) -> None
             store.delta(seal, ring)
         with pytest.raises(DamageError, match="the release of tick 9 must be as it was written"):
             store.payload(life, 9, ring)
+        release = store.release(life, 1)
+        assert release is not None
+        with store.writing("test"):
+            store.insert_release(release)
+            with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+                store.insert_release(replace(release, mac=bytes(32)))
         with forging(tmp_path / "state" / "state.db") as other:
+            other.execute("DELETE FROM releases WHERE tick = 1")
             other.execute("INSERT INTO history VALUES (?, 9, x'00')", [life])
+        with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+            store.payload(life, 1, ring)
         with pytest.raises(DamageError, match="the history of tick 9 must belong to a seal, got none"):
             store.history(life, 9, ring)
         with forging(tmp_path / "state" / "state.db") as other:
@@ -610,3 +620,19 @@ def test_what_a_mechanism_refuses_of_a_batch_stops_nothing(tmp_path: Path) -> No
         with patch.object(LiveCore, "gather", side_effect=InputError("a bad batch")), pytest.raises(InputError):
             live.add(rows(1))
         assert live.tick(rows(1)).tick == 1
+
+
+def test_tables_that_an_earlier_version_had_not_are_made_as_those_that_it_had(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+
+    def made() -> list[Any]:
+        return [*store.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")]
+
+    store = apsw.Connection(str(tmp_path / "state" / "state.db"))
+    before = made()
+    for table in ("checkpoints", "removals", "publication"):
+        store.execute(f"DROP TABLE {table}")
+    assert len(before) > len(made()) + 3
+    opened(tmp_path).close()
+    assert made() == before
+    store.close()

@@ -210,16 +210,16 @@ def test_a_series_that_begins_after_a_restart_has_the_noise_that_it_would_have_h
 
 
 def test_a_run_of_one_tick_needs_no_noise_for_a_restart() -> None:
-    def made(horizon: int, **loss: Fraction) -> UserStatistics:
+    def made(horizon: int, loss: dict[str, Any]) -> UserStatistics:
         return UserStatistics(cap=AdaptiveCap(epsilon=Fraction(1, 2)), plan=TreePlan, horizon=horizon, **loss)
 
-    losses: list[dict[str, Fraction]] = [{"rho": Fraction(1, 2**least)} for least in range(20, 80)]
+    losses: list[dict[str, Any]] = [{"rho": Fraction(1, 2**least)} for least in range(20, 80)]
     losses += [{"epsilon": each["rho"]} for each in losses]
-    refused = [[], []]  # type: list[list[str]]
+    refused: list[list[str]] = [[], []]
     for loss in losses:
         for horizon, found in enumerate(refused, 1):
             try:
-                made(horizon, **loss)
+                made(horizon, loss)
             except ParameterError:
                 found.append(str(loss))
     # The last cap's share is the least, and a prefix under it has the largest noise of all.
