@@ -22,7 +22,7 @@ from pianissimo import Budget, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
-from pianissimo.durable.start import Request
+from pianissimo.durable.start import Request, write_names_key
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, open_shared
 from pianissimo.ledger.guarded import open_guarded
@@ -145,6 +145,7 @@ def of_a_store(told: Told) -> Iterator[str]:
         if told.ask(lambda: verify(Request(past()), state, secret=secret(2))) is not None:
             told.ask(lambda: _gone_on(state, where))
         told.ask(lambda: _read(told, state))
+        told.ask(lambda: write_names_key(str(state), secret(2), told.folder / "names"))
 
     yield from outcomes(told, state / "state.db", ask, 1)
 

@@ -96,6 +96,9 @@ class Told:
         self.failing: dict[str, Exception] = {}
         """What goes wrong at a place, once."""
 
+        self.meanwhile: dict[str, Callable[[], Any]] = {}
+        """What another process does while this one is at a place, once."""
+
         self.doubtful: list[bool | None] = []
         """Of the next commits whether each is told to have failed, and happened or not; None: it is an ordinary one."""
 
@@ -116,6 +119,8 @@ class Told:
 
     def reached(self, point: str) -> None:
         self.say("reach", point)
+        if point in self.meanwhile:
+            self.ask(self.meanwhile.pop(point))
         if point in self.failing:
             raise self.failing.pop(point)
 
@@ -659,6 +664,63 @@ def overtaken_in_doubt(told: Told) -> None:
             told.say(live.tick_number, live.pending)
 
 
+def cut_off(told: Told) -> None:
+    """Lives whose beginning is cut off at each step, of stores that are put back to what they were then."""
+    request, room = Request(by_event()), {"ledger_budget": Budget(300.0, 1e-4), "snapshot_every": 1}
+    steps = ("intend.commit", "charge.reserved", "charge.used", "create.commit", "recover.commit")
+    state, witness = told.folder / "state", told.folder / "state.witness"
+
+    def go_on(*ticks: int, **more: Any) -> None:
+        with open_stream(by_event(), state, secret=secret(17), **room, **more) as live:
+            for tick in ticks:
+                live.tick(rows(tick), position={"read": tick})
+            told.say(live.tick_number, live.since, live.read_tick)
+
+    def put_back(name: str) -> None:
+        shutil.rmtree(state)
+        shutil.copytree(told.folder / name, state)
+
+    def accept() -> None:
+        told.ask(lambda: accept_rollback(request, wire(state, secret=secret(17))))
+
+    for step in steps[:4]:
+        told.failing = {step: OSError(5, "fault")}
+        told.ask(go_on)
+        told.ask(partial(go_on, create=False))
+        shutil.copytree(state, told.folder / step)
+    told.failing = {}
+    told.ask(lambda: open_stream(replace(by_event(), horizon=50), state, secret=secret(17), **room))
+    go_on(1, 2)
+    shutil.copytree(state, told.folder / "of two")
+    for step in steps[:4]:
+        put_back(step)
+        told.ask(go_on)
+        accept()
+    told.ask(partial(go_on, 3, 4))
+    for step in steps[:3] + steps[4:]:
+        for ask in (accept, lambda: told.ask(lambda: accept_lost_witness(request, wire(state, secret=secret(17))))):
+            put_back("of two")
+            if ask is not accept:
+                witness.unlink(missing_ok=True)
+            told.failing = {step: OSError(5, "fault")}
+            ask()
+            told.failing = {}
+            told.ask(go_on)
+            told.ask(lambda: accept_rollback(request, wire(state, secret=secret(17)), shown=30))
+            ask()
+            told.ask(partial(go_on, 31))
+    put_back("of two")
+    told.meanwhile = {"charge.used": partial(go_on, 40, take_over=True)}
+    accept()
+    shutil.rmtree(state)
+    told.meanwhile = {"charge.used": accept}
+    accept()
+    accept()
+    told.ask(partial(go_on, 50))
+    with open_shared(told.folder / "state.ledger") as ledger:
+        told.say([(entry.number, entry.kind, entry.settles) for entry in ledger.entries()])
+
+
 class NoHands:
     """Workers that say what they are told, and leave everything to the stream."""
 
@@ -726,6 +788,7 @@ CHAPTERS: dict[str, Callable[[Told], None]] = {
         shown_later,
         overtaken_in_doubt,
         others_hands,
+        cut_off,
     )
 }
 
