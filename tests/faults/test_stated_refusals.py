@@ -1,6 +1,7 @@
 """What durable streams refuse, keep and wait for, asked of the functions themselves: at each limit and beside it."""
 
 import ctypes
+import json
 import resource
 import shutil
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
-from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, witness
+from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, start, witness
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
@@ -33,12 +34,13 @@ from pianissimo.durable.records import Intention, Removal, Seal
 from pianissimo.durable.recover import accept_rollback
 from pianissimo.durable.retention import PATIENCE, Retention, check_removed, remove_ticks
 from pianissimo.durable.slots import PublicSlots
-from pianissimo.durable.start import Request, _write_key, check_seals
+from pianissimo.durable.start import NAMES, Request, _write_key, check_seals, names_of_life, write_names_key
 from pianissimo.durable.stored_state import MOST_PUT_OFF
 from pianissimo.durable.stored_ticks import Options, _same_content
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import (
     BudgetError,
+    ConfigError,
     DamageError,
     HorizonError,
     InputError,
@@ -636,3 +638,25 @@ def test_tables_that_an_earlier_version_had_not_are_made_as_those_that_it_had(tm
     opened(tmp_path).close()
     assert made() == before
     store.close()
+
+
+def test_a_life_names_its_users_in_a_way_that_is_known(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        record, ring = live._record, live._ring
+    config = json.loads(record.config)
+    before, later = (replace(record, config=json.dumps(config | {"names": way})) for way in (0, NAMES + 1))
+    assert names_of_life(record, ring) is not None
+    assert names_of_life(before, ring) is None
+    with pytest.raises(StateError, match=f"got way {NAMES + 1}; use the version that began it"):
+        names_of_life(later, ring)
+    refused = pytest.raises(StateError, match="must have a names key, got one that was begun before there was one")
+    with patch.object(start, "_opened", lambda *_: (before, ring)), refused:
+        write_names_key(str(tmp_path / "state"), secret(1), tmp_path / "names")
+    assert not (tmp_path / "names").exists()
+
+
+def test_a_stream_goes_on_with_the_parameters_that_it_was_created_with(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(ConfigError, match=r"got others for stream.horizon, stream.coverage\. Go back"):
+        open_stream(replace(by_event(), coverage=0.5, horizon=61), tmp_path / "state", secret=secret(1))
+    opened(tmp_path).close()
