@@ -5,6 +5,7 @@ import json
 import resource
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -25,7 +26,7 @@ from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, sta
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
-from pianissimo.durable.journal import _raw, _reader, _text, _whole
+from pianissimo.durable.journal import Journal, _raw, _reader, _text, _whole
 from pianissimo.durable.key_ring import KeyRing, open_ring, read_secret, ring_of
 from pianissimo.durable.moved_places import packed_place, shortened, whole_place
 from pianissimo.durable.place import Place, _folder_lock, forbid_dumps, wire
@@ -660,3 +661,22 @@ def test_a_stream_goes_on_with_the_parameters_that_it_was_created_with(tmp_path:
     with pytest.raises(ConfigError, match=r"got others for stream.horizon, stream.coverage\. Go back"):
         open_stream(replace(by_event(), coverage=0.5, horizon=61), tmp_path / "state", secret=secret(1))
     opened(tmp_path).close()
+
+
+def test_a_life_follows_the_last_seal_that_there_is_when_it_is_inserted(tmp_path: Path) -> None:
+    with opened(tmp_path, ledger_budget=Budget(60.0, 1e-4)) as live:
+        live.tick(rows(1))
+        shutil.copytree(tmp_path / "state", tmp_path / "of one")
+        live.tick(rows(2))
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "of one").rename(tmp_path / "state")
+    wiring = wire(tmp_path / "state", secret=secret(1))
+    with ExitStack() as stack:
+
+        def another_seals(_: str) -> None:
+            stack.enter_context(patch.object(Journal, "last_seal", lambda *_: SimpleNamespace(mac=b"another")))
+
+        stack.enter_context(patch.object(failpoints, "_armed", {"witness.after_sync": another_seals}))
+        with pytest.raises(LeaseError, match="must follow the last seal, got another process that sealed since"):
+            accept_rollback(Request(by_event()), wiring)
+    assert accept_rollback(Request(by_event()), wiring).last_tick == 2
