@@ -300,6 +300,7 @@ def test_a_secret_never_becomes_the_name_of_a_file(tmp_path: Path) -> None:
         lambda: Place.of(tmp_path / "state", witness=digits),
         lambda: Place.of(tmp_path / "state").wired(digits),
         lambda: read_secret(digits, beside=tmp_path / "s", create=True),
+        lambda: read_secret(digits, beside=tmp_path / "s", create=False),
         lambda: _write_key(tmp_path / digits, secret(1)),
     ]
     for ask in asked:
