@@ -681,3 +681,18 @@ def test_a_life_follows_the_last_seal_that_there_is_when_it_is_inserted(tmp_path
         with pytest.raises(LeaseError, match="must follow the last seal, got another process that sealed since"):
             accept_rollback(Request(by_event()), wiring)
     assert accept_rollback(Request(by_event()), wiring).last_tick == 2
+
+
+def test_what_a_tick_adds_is_what_was_sealed_and_of_this_stream(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        live.tick(rows(2))
+    sealed = Journal.delta
+    others = {
+        "what tick 1 adds must be what was sealed": patch.object(Journal, "delta", lambda *all: sealed(*all) + b"0"),
+        "of another stream": patch.object(LiveCore, "check_gathered", side_effect=DamageError("of another stream")),
+    }
+    for told, other in others.items():
+        with other, pytest.raises(DamageError, match=told):
+            opened(tmp_path)
+    opened(tmp_path).close()
