@@ -688,7 +688,7 @@ def test_what_a_tick_adds_is_what_was_sealed_and_of_this_stream(tmp_path: Path) 
         live.tick(rows(1))
         live.tick(rows(2))
     sealed = Journal.delta
-    others = {
+    others: dict[str, Any] = {
         "what tick 1 adds must be what was sealed": patch.object(Journal, "delta", lambda *all: sealed(*all) + b"0"),
         "of another stream": patch.object(LiveCore, "check_gathered", side_effect=DamageError("of another stream")),
     }
