@@ -22,7 +22,7 @@ from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
-from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, start, witness
+from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, start, stored_ticks, witness
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
@@ -37,7 +37,7 @@ from pianissimo.durable.retention import PATIENCE, Retention, check_removed, rem
 from pianissimo.durable.slots import PublicSlots
 from pianissimo.durable.start import NAMES, Request, _write_key, check_seals, names_of_life, write_names_key
 from pianissimo.durable.stored_state import MOST_PUT_OFF
-from pianissimo.durable.stored_ticks import Options, _same_content
+from pianissimo.durable.stored_ticks import Options, StoredTicks, _same_content
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import (
     BudgetError,
@@ -59,6 +59,7 @@ from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.live import LiveCore
+from pianissimo.stream.release import payload_of
 
 LIFE = b"l" * 16
 
@@ -696,3 +697,32 @@ def test_what_a_tick_adds_is_what_was_sealed_and_of_this_stream(tmp_path: Path) 
         with other, pytest.raises(DamageError, match=told):
             opened(tmp_path)
     opened(tmp_path).close()
+
+
+def test_a_release_that_is_made_again_must_be_the_stored_one(tmp_path: Path) -> None:
+    """Its bytes may be written in another way, by another version; what they say may not be another."""
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        live.tick(rows(2))
+    written = payload_of
+    other = patch.object(stored_ticks, "payload_of", lambda *all, **named: written(*all, **named) + b"0")
+    for is_same in (False, True):
+        same = patch.object(stored_ticks, "_same_content", lambda *_, is_same=is_same: is_same)
+        with same:
+            opened(tmp_path).close()
+        with same, other, ExitStack() as stack:
+            if not is_same:
+                stack.enter_context(pytest.raises(DamageError, match="tick 1 must follow from what is sealed"))
+            opened(tmp_path).close()
+    with forging(tmp_path / "state" / "state.db") as store:
+        store.execute("UPDATE releases SET mac = zeroblob(32) WHERE tick = 1")
+    with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+        opened(tmp_path)
+
+
+def test_a_group_of_a_later_life_ends_with_a_part_of_its_own_ticks() -> None:
+    core = SimpleNamespace(gathers_ahead=True, closing_ticks=[1, 3, 5])
+    life: Any = SimpleNamespace(_core=core, _held=[], _tick=12, next_tick=13)
+    life._record, life._options = SimpleNamespace(last_tick=10), SimpleNamespace(snapshot_every=100)
+    found: Any = StoredTicks.last_together
+    assert found.fget(life) == 13
