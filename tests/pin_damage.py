@@ -10,17 +10,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 from tests.pin_steps import MEMORY, Told, by_event, place, rows, secret
 
-from pianissimo import Budget
+from pianissimo import Budget, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
-from pianissimo.durable.start import Request
+from pianissimo.durable.start import Request, write_names_key
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, open_shared
 from pianissimo.ledger.guarded import open_guarded
@@ -117,33 +119,48 @@ def of_a_ledger(told: Told) -> Iterator[str]:
     yield from outcomes(told, at, ask, 3)
 
 
+def past() -> Stream:
+    """Windows of it begin at any of the last ticks, and before them at checkpoints."""
+    return replace(by_event(), history=3)
+
+
 def of_a_store(told: Told) -> Iterator[str]:
-    """Two lives, the second with retention, a sink and a rotation."""
+    """Two lives, the second with retention, a rotation and a past that is kept for long."""
     state, where = told.folder / "state", {"ledger_budget": Budget(60.0, 1e-4), "snapshot_every": 1, "retention": 9}
-    with open_stream(by_event(), state, secret=secret(1), **where) as live:
+    with open_stream(past(), state, secret=secret(1), **where) as live:
         live.tick(rows(1), position={"read": 1})
     shutil.copytree(state, told.folder / "older")
-    with open_stream(by_event(), state, secret=secret(1), **where) as live:
+    with open_stream(past(), state, secret=secret(1), **where) as live:
         live.tick(rows(2), position={"read": 2})
     shutil.rmtree(state)
     (told.folder / "older").rename(state)
-    accept_rollback(Request(by_event()), wire(state, secret=secret(1)))
-    with open_stream(by_event(), state, secret=secret(1), **where) as live:
+    accept_rollback(Request(past()), wire(state, secret=secret(1)))
+    with open_stream(past(), state, secret=secret(1), **where) as live:
         for tick in range(3, 15):
             live.tick(rows(tick), position=place(tick))
             if tick == 12:
                 live.rotate_secret(secret(2))
 
     def ask() -> None:
-        if told.ask(lambda: verify(Request(by_event()), state, secret=secret(2))) is not None:
+        if told.ask(lambda: verify(Request(past()), state, secret=secret(2))) is not None:
             told.ask(lambda: _gone_on(state, where))
+        told.ask(lambda: _read(told, state))
+        told.ask(lambda: write_names_key(str(state), secret(2), told.folder / "names"))
 
     yield from outcomes(told, state / "state.db", ask, 1)
 
 
 def _gone_on(state: Path, where: dict[str, Any]) -> Any:
-    with open_stream(by_event(), state, secret=secret(2), **where) as live:
+    with open_stream(past(), state, secret=secret(2), **where) as live:
         return live.tick(rows(15), position=place(15)).tick, live.visible_tick
+
+
+def _read(told: Told, state: Path) -> Any:
+    """What a reader gets who asks for no check of all."""
+    with open_stream(past(), state, secret=secret(2), read_only=True) as live:
+        for tick in range(live._record.last_tick, live.tick_number + 2):
+            told.ask(partial(live.payload, tick))
+        return live.tick_number, live.position
 
 
 OF: dict[str, Callable[[Told], Iterator[str]]] = {"a ledger": of_a_ledger, "a store": of_a_store}

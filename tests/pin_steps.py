@@ -14,16 +14,17 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
 import tempfile
 import unittest.mock
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ from pianissimo.durable.charging import charge_of, hides_of
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
-from pianissimo.durable.start import Request, write_names_key
-from pianissimo.errors import UnknownCommitError
+from pianissimo.durable.start import Request, write_names_key, write_shards_key
+from pianissimo.errors import StoreError, UnknownCommitError
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, Ledger, entries, open_shared
 from pianissimo.ledger import ledger as booking
@@ -44,7 +45,9 @@ from pianissimo.ledger.one_shot import charge_release
 from pianissimo.loss.losses import Booked, Unit
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
+from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream import StreamPlan
+from pianissimo.workers import GatherPlan
 
 PINNED = Path(__file__).parent / "steps.json"
 MEMORY = Path("/dev/shm")
@@ -93,8 +96,14 @@ class Told:
         self.failing: dict[str, Exception] = {}
         """What goes wrong at a place, once."""
 
+        self.meanwhile: dict[str, Callable[[], Any]] = {}
+        """What another process does while this one is at a place, once."""
+
         self.doubtful: list[bool | None] = []
         """Of the next commits whether each is told to have failed, and happened or not; None: it is an ordinary one."""
+
+        self.silent = False
+        """Whether nobody can look after such a commit."""
 
     def say(self, *words: Any) -> None:
         self.lines.append(" ".join(map(self._plain, words)))
@@ -110,6 +119,8 @@ class Told:
 
     def reached(self, point: str) -> None:
         self.say("reach", point)
+        if point in self.meanwhile:
+            self.ask(self.meanwhile.pop(point))
         if point in self.failing:
             raise self.failing.pop(point)
 
@@ -130,17 +141,21 @@ class Told:
         real = {
             name: getattr(Connection, name) for name in ("execute", "commit", "rollback", "begin_write", "begin_read")
         }
+        own = {name: getattr(SqliteConnection, name) for name in ("settle", "check_still_there")}
         real_sync, random = os.fsync, Numbered()
 
         def told(name: str) -> Callable[..., Any]:
             def call(connection: Connection, *arguments: Any) -> Any:
                 self.say(name, *arguments)
+                if name in self.failing:
+                    raise self.failing.pop(name)
                 if name == "commit" and self.doubtful:
                     is_done = self.doubtful.pop(0)
                     if is_done is not None:
                         real["commit" if is_done else "rollback"](connection)
+                        self.failing |= {"begin_write": StoreError("no answer")} if self.silent else {}
                         raise UnknownCommitError("a commit failed", full=not is_done)
-                return real[name](connection, *arguments)
+                return (real | own)[name](connection, *arguments)
 
             return call
 
@@ -154,6 +169,8 @@ class Told:
             patch = unittest.mock.patch.object
             for name in real:
                 stack.enter_context(patch(Connection, name, told(name)))
+            for name in own:
+                stack.enter_context(patch(SqliteConnection, name, told(name)))
             stack.enter_context(patch(os, "fsync", sync))
             stack.enter_context(patch(os, "urandom", random))
             stack.enter_context(patch(secrets, "token_bytes", random))
@@ -463,9 +480,316 @@ def a_ledger(told: Told) -> None:
     told.ask(lambda: open_shared(at, key=key, budget=budget))
 
 
+def a_long_past(told: Told) -> None:
+    """Windows of which ticks keep what moved, and checkpoints for long; several times begun again, once damaged."""
+    asked = [replace(by_event(), history=3), replace(by_user(), history=2)]
+    for number, stream in enumerate(asked):
+        state, options = told.folder / f"state {number}", {"snapshot_every": 4, "retention": 40}
+        for first, last in ((1, 5), (6, 8), (9, 21), (22, 23)):
+            with open_stream(stream, state, secret=secret(8), **options) as live:
+                for tick in range(first, last + 1):
+                    live.tick(rows(tick), position={"read": tick})
+                for start, end in (
+                    (0, last),
+                    (3, last),
+                    (6, last),
+                    (last - 2, last - 1),
+                    (last - 1, last),
+                    (last - 4, last),
+                ):
+                    told.ask(lambda start=start, end=end: live.between(start, end)["n"].rows())  # type: ignore[misc]
+        told.ask(lambda stream=stream, state=state: verify(Request(stream), state, secret=secret(8)))  # type: ignore[misc]
+        for lost in ("tick = (SELECT max(tick) FROM checkpoints)", "tick > 0", "1 = 1"):
+            with closing(sqlite3.connect(state / "state.db", isolation_level=None)) as store:
+                store.execute(f"DELETE FROM checkpoints WHERE {lost}")
+            told.ask(lambda stream=stream, state=state: verify(Request(stream), state, secret=secret(8)))  # type: ignore[misc]
+
+
+def ticks_together(told: Told) -> None:
+    """Ticks that are held, sealed and released together; after a fault they are held as they were."""
+    state = told.folder / "state"
+    with open_stream(by_event(), state, secret=secret(9), snapshot_every=3) as live:
+        told.ask(live.commit)
+        for tick in range(1, 12):
+            live.add(rows(tick))
+            told.say(live.next_tick, live.last_together)
+            if live.next_tick < live.last_together:
+                told.ask(lambda tick=tick: live.hold(position={"read": tick}))  # type: ignore[misc]
+            else:
+                told.ask(lambda tick=tick: live.hold(position={"read": tick}))  # type: ignore[misc]
+                told.say(live.tick(position={"read": tick}).tick)
+
+        def hold() -> None:
+            """One more tick, of a group in which there is room."""
+            while not live.next_tick < live.last_together:
+                live.tick(rows(live.next_tick), position={"read": live.next_tick})
+            live.add(rows(live.next_tick))
+            live.hold(position={"read": live.next_tick})
+
+        for point in ("seal.commit", "release.commit", "witness.append"):
+            hold()
+            told.failing = {point: OSError(28, "full")}
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(lambda: live.hold(position={"read": 99}))
+            told.failing = {}
+            told.ask(lambda: live.finish().tick)
+            told.ask(lambda: [each.tick for each in live.commit()])
+        once: list[Callable[[], Any]] = [live.commit, live.hold, partial(live.tick, rows(5))]
+        for is_done, once_more in product((False, True), once):
+            hold()
+            live.add(rows(4))
+            told.doubtful = [is_done, None, is_done]
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(once_more)
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.doubtful = []
+            told.ask(live.finish)
+            told.ask(lambda: [each.tick for each in live.commit()])
+            told.say(live.tick(position={"read": live.next_tick}).tick)
+        told.ask(live.hold)
+        looked_at(told, live)
+        hold()
+        told.ask(lambda: live.rotate_secret(secret(10)))
+        told.ask(lambda: [each.tick for each in live.commit()])
+        told.ask(lambda: live.rotate_secret(secret(10)))
+    told.ask(lambda: open_stream(by_event(), state, secret=secret(9), snapshot_every=3))
+    with open_stream(by_event(), state, secret=secret(10), snapshot_every=3) as live:
+        looked_at(told, live)
+
+
+def back_before_a_rotation(told: Told) -> None:
+    """Rolled back to before its secret was rotated, and gone on with both secrets; where the clock is a list."""
+    state, request = told.folder / "state", Request(by_event())
+    room = {"ledger_budget": Budget(60.0, 1e-4), "snapshot_every": 1}
+
+    def run(number: int, *ticks: int) -> None:
+        with open_stream(by_event(), state, secret=secret(number), **room) as live:
+            for tick in ticks:
+                live.tick(rows(tick), position=place(tick))
+            looked_at(told, live)
+
+    run(1, 1, 2, 3)
+    shutil.copytree(state, told.folder / "of three")
+    with open_stream(by_event(), state, secret=secret(1), **room) as live:
+        live.tick(rows(4), position=place(4))
+        live.rotate_secret(secret(2))
+        live.tick(rows(5), position=place(5))
+        live.rotate_secret(secret(11))
+        live.tick(rows(6), position=place(6))
+        looked_at(told, live)
+    for old, shown in ((None, 0), (secret(2), 0), (secret(1), 0), (secret(1), 9)):
+        shutil.rmtree(state)
+        shutil.copytree(told.folder / "of three", state)
+        told.ask(partial(accept_rollback, request, wire(state, secret=secret(11)), old_secret=old, shown=shown))
+    told.ask(lambda: run(2, 10))
+    told.ask(lambda: run(11, 10, 11))
+    told.ask(lambda: verify(request, state, secret=secret(11)))
+    shutil.rmtree(state)
+    told.ask(lambda: accept_rollback(request, wire(state, secret=secret(11))))
+    told.ask(lambda: run(11, 12))
+
+
+def shown_later(told: Told) -> None:
+    """Ticks that are shown when that is asked for, with sinks that know how far they came, and are behind or ahead."""
+    state = told.folder / "state"
+    knowing = TellingSink(told, "knowing", 0)
+    options = {"publish_at_once": False, "snapshot_every": 1, "sinks": [TellingSink(told, "one"), knowing]}
+    with open_stream(by_event(), state, secret=secret(12), **options) as live:
+        for tick in (1, 2, 3):
+            live.tick(rows(tick), position={"read": tick})
+            told.say(live.shown_tick, live.visible_tick)
+            told.ask(live.publish_due)
+            if tick > 1:
+                told.ask(live.publish)
+                told.say(live.shown_tick, live.visible_tick)
+        with open_stream(by_event(), state, secret=secret(12), read_only=True) as reading:
+            looked_at(told, reading)
+    for last in (2, 4, 3):
+        knowing._last = last
+        told.ask(lambda: open_stream(by_event(), state, secret=secret(12), **options).close())
+    with open_stream(by_event(), state, secret=secret(12), **options) as live:
+        for point in ("publish.before_commit", "publish.before_send", "witness.sync"):
+            told.failing = {point: OSError(5, "fault")}
+            tick = live.tick_number + 1
+            told.ask(lambda tick=tick: live.tick(rows(tick), position={"read": tick}))  # type: ignore[misc]
+            told.ask(live.publish)
+            told.failing = {}
+            told.ask(lambda: live.between(0, live.tick_number))
+            told.ask(live.finish)
+    new = TellingSink(told, "new")
+    with open_stream(by_event(), state, secret=secret(12), **options | {"sinks": [new]}) as live:
+        told.ask(live.publish)
+        with open_stream(by_event(), state, secret=secret(12), take_over=True) as other:
+            told.ask(live.publish)
+            told.ask(lambda: live.tick(rows(9), position={"read": 9}))
+            other.tick(rows(9), position={"read": other.tick_number + 1})
+        told.ask(live.publish)
+
+
+def overtaken_in_doubt(told: Told) -> None:
+    """A seal of which nobody knows whether it is there; meanwhile another process seals that tick, or nobody does."""
+    verbs: list[Callable[[DurableStream], Any]] = [
+        lambda live: live.finish(),
+        lambda live: live.hold(position={"read": 2}),
+        lambda live: live.commit(),
+        lambda live: live.rotate_secret(secret(14)),
+        lambda live: live.tick(rows(2), position={"read": 2}),
+        lambda live: live.add(rows(2)),
+    ]
+    cases = product((False, True), (False, True), verbs)
+    for number, (is_done, others, verb) in enumerate(cases):
+        state = told.folder / f"state {number}"
+        with open_stream(by_event(), state, secret=secret(13)) as live:
+            live.tick(rows(1), position={"read": 1})
+            told.ask(lambda: live.add([{"user": "u", "drug": "a" * 5000, "price": 1}]))
+            if is_done == others:
+                live.add(rows(2)[:3])
+            told.doubtful, told.silent = [is_done], True
+            told.ask(lambda: live.tick(rows(2), position={"read": 2}))
+            told.silent = False
+            told.say(live.tick_number, live.next_tick, live.pending)
+            if others:
+                with open_stream(by_event(), state, secret=secret(13), take_over=True) as other:
+                    if other.tick_number == 1:
+                        other.tick(rows(7), position={"read": 7})
+            told.failing["begin_write"] = StoreError("no answer")
+            told.ask(partial(verb, live))
+            told.failing = {}
+            told.ask(partial(verb, live))
+            told.say(live.tick_number, live.next_tick, live.pending)
+            told.ask(live.finish)
+            told.ask(lambda: live.tick(rows(2), position={"read": 2}))
+            told.say(live.tick_number, live.pending)
+
+
+def cut_off(told: Told) -> None:
+    """Lives whose beginning is cut off at each step, of stores that are put back to what they were then."""
+    request, room = Request(by_event()), {"ledger_budget": Budget(300.0, 1e-4), "snapshot_every": 1}
+    steps = ("intend.commit", "charge.reserved", "charge.used", "create.commit", "recover.commit")
+    state, witness = told.folder / "state", told.folder / "state.witness"
+
+    def go_on(*ticks: int, **more: Any) -> None:
+        with open_stream(by_event(), state, secret=secret(17), **room, **more) as live:
+            for tick in ticks:
+                live.tick(rows(tick), position={"read": tick})
+            told.say(live.tick_number, live.since, live.read_tick)
+
+    def put_back(name: str) -> None:
+        shutil.rmtree(state)
+        shutil.copytree(told.folder / name, state)
+
+    def accept() -> None:
+        told.ask(lambda: accept_rollback(request, wire(state, secret=secret(17))))
+
+    for step in steps[:4]:
+        told.failing = {step: OSError(5, "fault")}
+        told.ask(go_on)
+        told.ask(partial(go_on, create=False))
+        shutil.copytree(state, told.folder / step)
+    told.failing = {}
+    told.ask(lambda: open_stream(replace(by_event(), horizon=50), state, secret=secret(17), **room))
+    go_on(1, 2)
+    shutil.copytree(state, told.folder / "of two")
+    for step in steps[:4]:
+        put_back(step)
+        told.ask(go_on)
+        accept()
+    told.ask(partial(go_on, 3, 4))
+    for step in steps[:3] + steps[4:]:
+        for ask in (accept, lambda: told.ask(lambda: accept_lost_witness(request, wire(state, secret=secret(17))))):
+            put_back("of two")
+            if ask is not accept:
+                witness.unlink(missing_ok=True)
+            told.failing = {step: OSError(5, "fault")}
+            ask()
+            told.failing = {}
+            told.ask(go_on)
+            told.ask(lambda: accept_rollback(request, wire(state, secret=secret(17)), shown=30))
+            ask()
+            told.ask(partial(go_on, 31))
+    put_back("of two")
+    told.meanwhile = {"charge.used": partial(go_on, 40, take_over=True)}
+    accept()
+    shutil.rmtree(state)
+    told.meanwhile = {"charge.used": accept}
+    accept()
+    accept()
+    told.ask(partial(go_on, 50))
+    with open_shared(told.folder / "state.ledger") as ledger:
+        told.say([(entry.number, entry.kind, entry.settles) for entry in ledger.entries()])
+
+
+class NoHands:
+    """Workers that say what they are told, and leave everything to the stream."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def start(self, rules: Any = None) -> None:
+        self._told.say("start", rules)
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        self._told.say("begin", plan, key is None)
+
+    def ranges_of(self, batch: Any, tick: int, options: dict[str, Any]) -> None:
+        self._told.say("asked for", len(batch), tick, options)
+
+    def gather(self, ranges: Any, rules: Any = None) -> Any:
+        raise AssertionError("there are no ranges")
+
+    def spread(self) -> int:
+        return 1
+
+    def own(self, plan: Any, key: Secret) -> None:
+        self._told.say("own", plan)
+
+    def ask(self, tasks: Any) -> Any:
+        raise AssertionError("there are no shards")
+
+    def close(self) -> None:
+        self._told.say("workers are closed")
+
+
+def others_hands(told: Told) -> None:
+    """Workers that read nothing themselves, and shards in one process."""
+    state = told.folder / "state"
+    with open_stream(by_user(), state, secret=secret(15), workers=NoHands(told)) as live:
+        live.tick(rows(1))
+        told.ask(lambda: write_shards_key(str(state), secret(15), told.folder / "no.key"))
+    with open_stream(by_user(), state, secret=secret(15), workers=NoHands(told), read_only=True) as live:
+        told.say(live.tick_number)
+    whole = replace(by_event(), shards=2, queries=[Count("n"), Histogram("drugs", key="drug")])
+    for first in (1, 4):
+        with open_stream(whole, told.folder / "shards", secret=secret(15), snapshot_every=2) as live:
+            for tick in range(first, first + 3):
+                live.tick(rows(tick), position={"read": tick})
+            told.ask(lambda: live.rotate_secret(secret(16)))
+            looked_at(told, live)
+    with open_stream(whole, told.folder / "shards", secret=secret(15), read_only=True) as live:
+        looked_at(told, live)
+    told.ask(lambda: write_shards_key(str(told.folder / "shards"), secret(15), told.folder / "a.key"))
+    told.say((told.folder / "a.key").read_bytes())
+
+
 CHAPTERS: dict[str, Callable[[Told], None]] = {
     each.__name__.replace("_", " "): each
-    for each in (a_life_of_events, lives_after_losses, users_whose_disk_fails, public_slots, an_end, a_ledger)
+    for each in (
+        a_life_of_events,
+        lives_after_losses,
+        users_whose_disk_fails,
+        public_slots,
+        an_end,
+        a_ledger,
+        a_long_past,
+        ticks_together,
+        back_before_a_rotation,
+        shown_later,
+        overtaken_in_doubt,
+        others_hands,
+        cut_off,
+    )
 }
 
 

@@ -1,47 +1,65 @@
 """What durable streams refuse, keep and wait for, asked of the functions themselves: at each limit and beside it."""
 
 import ctypes
+import json
 import resource
+import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
+import apsw
 import pytest
+from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
 from pianissimo import Budget, codec, user
-from pianissimo.durable import gathered_elsewhere, moved_places, witness
-from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, hides_of
+from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, start, stored_ticks, witness
+from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.held_ticks import last_together
+from pianissimo.durable.journal import Journal, _raw, _reader, _text, _whole
 from pianissimo.durable.key_ring import KeyRing, open_ring, read_secret, ring_of
 from pianissimo.durable.moved_places import packed_place, shortened, whole_place
-from pianissimo.durable.place import Place, _folder_lock, forbid_dumps
+from pianissimo.durable.place import Place, _folder_lock, forbid_dumps, wire
 from pianissimo.durable.publish import Courier, Publisher, ShownLife, _first_left
-from pianissimo.durable.records import Removal, Seal
+from pianissimo.durable.records import Intention, Removal, Seal
+from pianissimo.durable.recover import accept_rollback
 from pianissimo.durable.retention import PATIENCE, Retention, check_removed, remove_ticks
 from pianissimo.durable.slots import PublicSlots
-from pianissimo.durable.start import _write_key, check_seals
+from pianissimo.durable.start import NAMES, Request, _write_key, check_seals, names_of_life, write_names_key
 from pianissimo.durable.stored_state import MOST_PUT_OFF
-from pianissimo.durable.stored_ticks import Options, _same_content
+from pianissimo.durable.stored_ticks import Options, StoredTicks, _same_content
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import (
+    BudgetError,
+    ConfigError,
     DamageError,
+    HorizonError,
+    InputError,
     LeaseError,
+    LedgerError,
     ParameterError,
     RollbackError,
     SecretError,
     StateError,
+    SyncError,
 )
-from pianissimo.loss.losses import Race
+from pianissimo.ledger import Charge, Ledger, open_shared
+from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT
+from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream.calendar import TickCalendar
+from pianissimo.stream.live import LiveCore
+from pianissimo.stream.release import payload_of
 
 LIFE = b"l" * 16
 
@@ -222,12 +240,53 @@ def test_a_group_ends_with_a_state_and_with_a_part() -> None:
 
 
 def test_a_budget_without_delta_books_nothing() -> None:
-    for ask in (cap_of, lambda budget: _booked_races([], budget)):
-        with pytest.raises(ParameterError, match="delta"):
-            ask(Budget(1.0, 0.0))
+    with pytest.raises(ParameterError, match="must have a delta, got 0: a ledger adds up rho"):
+        cap_of(Budget(1.0, 0.0))
+    with pytest.raises(ParameterError, match="must have a delta to be booked"):
+        _booked_races([], Budget(1.0, 0.0))
     races = [Race(2, Fraction(5), Fraction(0), Fraction(0)), Race(3, Fraction(7), Fraction(0), Fraction(0))]
     whole = Race(5, Fraction(5), Fraction(0), Fraction(0))
     assert _booked_races(races, Budget(1.0, 1e-6)) == booked_race(whole, Fraction(1e-6) / 8)
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(1.0, 2**10), (8.0, 2982), (10.0, 22028)])
+def test_the_distance_of_noise_is_booked_at_one_and_e_to_the_epsilon(epsilon: float, factor: int) -> None:
+    """Of two queries of one mechanism the loss counts once; races count as one, beside all others."""
+    loss = Booked(rho=Fraction(3) * RHO_UNIT, bad=Fraction(5) * BAD_UNIT, distance=Fraction(7) * BAD_UNIT)
+    counted = SimpleNamespace(mechanism=loss, guarantee=SimpleNamespace(loss=loss))
+    races = [Race(2, Fraction(5), Fraction(0), BAD_UNIT), Race(3, Fraction(7), Fraction(0), BAD_UNIT)]
+    watched = [SimpleNamespace(mechanism=race, guarantee=SimpleNamespace(loss=race)) for race in races]
+    budget = Budget(epsilon, 1e-6)
+    whole = _booked_races(races, budget)
+    assert whole.rho > 0
+    for queries, rho, bad in (
+        ([counted, counted], loss.rho, loss.bad + factor * loss.distance),
+        (watched, whole.rho, whole.bad + factor * whole.distance),
+        ([counted, *watched], loss.rho + whole.rho, loss.bad + whole.bad + factor * (loss.distance + whole.distance)),
+    ):
+        plan: Any = SimpleNamespace(budget=budget, queries=queries)
+        assert charge_of(plan) == Charge.rounded_up(rho=rho, bad=bad)
+
+
+def test_a_life_is_charged_where_the_one_before_was_and_in_rho_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as live, open_stream(by_event(), tmp_path / "other", secret=secret(2)) as other:
+        receipt, others = live._record.receipt, other._record.receipt
+    plan, place = by_event().plan(), LedgerPlace(str(tmp_path / "state.ledger"))
+    intended = Intention(number=2, name=b"n" * 16, config_digest=b"")
+    with pytest.raises(LedgerError, match="must be charged to the ledger that the stream was charged to"):
+        reserve(place, intended, plan, before=others)
+    with open_shared(place.place) as ledger:
+        assert len(ledger.entries()) == 2  # the charge of the first life, and who uses it
+    with pytest.raises(BudgetError):
+        # It is another charge in the same ledger, which had room for one.
+        reserve(place, intended, plan, before=receipt)
+    open_shared(tmp_path / "steps", budget=Charge(steps=9)).close()
+    with pytest.raises(LedgerError, match="must have a budget in rho, got one in steps"):
+        reserve(LedgerPlace(str(tmp_path / "steps")), intended, plan)
+    with patch.object(Ledger, "charge_of", lambda *_: None):
+        again = replace(intended, name=bytes.fromhex(live._record.charge.removeprefix("stream ")), number=1)
+        with pytest.raises(LedgerError, match="must be in the ledger once it is made, got none"):
+            reserve(place, again, plan, before=receipt)
 
 
 def test_where_a_ledger_is_must_be_a_place() -> None:
@@ -242,6 +301,7 @@ def test_a_secret_never_becomes_the_name_of_a_file(tmp_path: Path) -> None:
         lambda: Place.of(tmp_path / "state", witness=digits),
         lambda: Place.of(tmp_path / "state").wired(digits),
         lambda: read_secret(digits, beside=tmp_path / "s", create=True),
+        lambda: read_secret(digits, beside=tmp_path / "s", create=False),
         lambda: _write_key(tmp_path / digits, secret(1)),
     ]
     for ask in asked:
@@ -436,3 +496,233 @@ def test_a_sink_that_is_ahead_stops_a_start_and_slots_need_a_clock(tmp_path: Pat
         opened(tmp_path, sinks=[sink])
     with pytest.raises(ParameterError, match="origin"):
         open_stream(by_user(), tmp_path / "other", secret=secret(1), publish_after="5s")
+
+
+def test_a_witness_that_did_not_sync_is_not_synced_again_by_the_same_process(tmp_path: Path) -> None:
+    """To sync again tells nothing: the tick is finished at the next start, and nothing of it is shown before."""
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        with patch.object(failpoints, "_armed", {"witness.sync": failpoints.action_of("error:1")}):
+            with pytest.raises(SyncError):
+                live.tick(rows(2))
+            for _ in range(2):
+                with pytest.raises(StateError, match="must not go on in this process; start anew"):
+                    live.finish()
+            live.publish()
+            assert (live.tick_number, live.visible_tick, live.pending) == (1, 1, 2)
+    with opened(tmp_path) as live:
+        assert (live.recovered.finished, live.visible_tick) == (None, 2)
+
+
+def test_a_stream_that_was_closed_says_so_whatever_is_asked(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    with opened(tmp_path, publish_after="5s", now=lambda: moment) as live:
+        live.tick(rows(1))
+    asked: list[Callable[[], Any]] = [
+        *(live.finish, live.publish, live.publish_due, live.tick, live.add, live.hold, live.commit),
+        *(lambda: live.visible_tick, lambda: live.payload(1), lambda: live.between(0, 1)),
+        lambda: live.rotate_secret(secret(2)),
+    ]
+    for ask in asked:
+        with pytest.raises(StateError, match="that was closed must be opened again"):
+            ask()
+
+
+def test_of_what_retention_removed_the_last_tick_is_gone_too(tmp_path: Path) -> None:
+    with opened(tmp_path, snapshot_every=1, retention=9) as live:
+        for tick in range(1, 16):
+            live.tick(rows(tick))
+        gone = live._store.removed_tick(live._record.incarnation)
+        assert gone is not None
+        for tick in (1, gone):
+            with pytest.raises(ParameterError, match=f"from {gone + 1} on, got {tick}, which retention removed"):
+                live.payload(tick)
+        assert live.released(gone + 1).tick == gone + 1
+        removal = partial(live._store.removal, live._record.incarnation, live._ring)
+        assert [removal(of=tick) is None for tick in (0, 1, gone, gone + 1, 99)] == [True, False, False, True, True]
+
+
+def test_a_life_after_a_loss_has_a_whole_horizon(tmp_path: Path) -> None:
+    stream, room = replace(by_event(), horizon=4), {"ledger_budget": Budget(40.0, 1e-4)}
+    with open_stream(stream, tmp_path / "state", secret=secret(1), **room) as live:
+        for tick in (1, 2, 3):
+            live.tick(rows(tick))
+    shutil.rmtree(tmp_path / "state")
+    accept_rollback(Request(stream), wire(tmp_path / "state", secret=secret(1)))
+    with open_stream(stream, tmp_path / "state", secret=secret(1), **room) as live:
+        assert [live.tick(rows(tick)).tick for tick in (4, 5, 6, 7)] == [4, 5, 6, 7]
+        with pytest.raises(HorizonError, match="all 4 releases are made"):
+            live.tick(rows(8))
+
+
+@pytest.mark.parametrize(("read", "kind"), [(_whole, int), (_raw, bytes), (_text, str)])
+def test_a_store_holds_values_of_their_own_kinds(read: Any, kind: type) -> None:
+    again: Any = _reader(kind, "them")
+    for value in (3, b"3", "3", 3.0, None, True):
+        for each in (read, again):
+            if type(value) is kind:
+                assert each(value) is value
+            else:
+                with pytest.raises(DamageError, match="where they belong"):
+                    each(value)
+
+
+def test_a_tick_that_lacks_what_belongs_to_it_is_damaged(tmp_path: Path) -> None:
+    """Also for those who come to it without the checks of a start."""
+    with opened(tmp_path, snapshot_every=1) as live:
+        for tick in (1, 2):
+            live.tick(rows(tick))
+        store, ring, life = live._store, live._ring, live._record.incarnation
+        seal = store.seal(life, 1, ring)
+        assert seal is not None
+        with pytest.raises(DamageError, match="what tick 1 adds must be as it was written"):
+            store.delta(seal, ring)
+        with pytest.raises(DamageError, match="the release of tick 9 must be as it was written"):
+            store.payload(life, 9, ring)
+        release = store.release(life, 1)
+        assert release is not None
+        with store.writing("test"):
+            store.insert_release(release)
+            with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+                store.insert_release(replace(release, mac=bytes(32)))
+        with forging(tmp_path / "state" / "state.db") as other:
+            other.execute("DELETE FROM releases WHERE tick = 1")
+            other.execute("INSERT INTO history VALUES (?, 9, x'00')", [life])
+        with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+            store.payload(life, 1, ring)
+        with pytest.raises(DamageError, match="the history of tick 9 must belong to a seal, got none"):
+            store.history(life, 9, ring)
+        with forging(tmp_path / "state" / "state.db") as other:
+            other.execute("CREATE TRIGGER back AFTER UPDATE ON progress BEGIN UPDATE progress SET visible = 1; END")
+        with pytest.raises(DamageError, match="a store must keep what is written to it"):
+            live.tick(rows(3))
+
+
+def test_a_lease_that_was_set_back_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):
+        with opened(tmp_path) as live:
+            live.tick(rows(1))
+    store = tmp_path / "state" / "state.db"
+    with forging(store) as other:
+        other.execute("UPDATE leases SET epoch = epoch + 5")
+    opened(tmp_path).close()
+    with forging(store) as other:
+        other.execute("UPDATE leases SET epoch = epoch - 1")
+    with pytest.raises(DamageError, match="the lease must be at epoch 8 or later, got 7"):
+        opened(tmp_path)
+
+
+def test_what_a_mechanism_refuses_of_a_batch_stops_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        for ask in (live.add, live.tick):
+            with patch.object(LiveCore, "gather", side_effect=InputError("a bad batch")), pytest.raises(InputError):
+                ask(rows(1))
+        with patch.object(LiveCore, "gather", side_effect=KeyError), pytest.raises(KeyError):
+            live.add(rows(1))
+        with pytest.raises(StateError, match="start anew"):
+            live.add(rows(1))
+    with opened(tmp_path) as live:
+        with patch.object(LiveCore, "gather", side_effect=InputError("a bad batch")), pytest.raises(InputError):
+            live.add(rows(1))
+        assert live.tick(rows(1)).tick == 1
+
+
+def test_tables_that_an_earlier_version_had_not_are_made_as_those_that_it_had(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+
+    def made() -> list[Any]:
+        return [*store.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")]
+
+    store = apsw.Connection(str(tmp_path / "state" / "state.db"))
+    before = made()
+    for table in ("checkpoints", "removals", "publication"):
+        store.execute(f"DROP TABLE {table}")
+    assert len(before) > len(made()) + 3
+    opened(tmp_path).close()
+    assert made() == before
+    store.close()
+
+
+def test_a_life_names_its_users_in_a_way_that_is_known(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        record, ring = live._record, live._ring
+    config = json.loads(record.config)
+    before, later = (replace(record, config=json.dumps(config | {"names": way})) for way in (0, NAMES + 1))
+    assert names_of_life(record, ring) is not None
+    assert names_of_life(before, ring) is None
+    with pytest.raises(StateError, match=f"got way {NAMES + 1}; use the version that began it"):
+        names_of_life(later, ring)
+    refused = pytest.raises(StateError, match="must have a names key, got one that was begun before there was one")
+    with patch.object(start, "_opened", lambda *_: (before, ring)), refused:
+        write_names_key(str(tmp_path / "state"), secret(1), tmp_path / "names")
+    assert not (tmp_path / "names").exists()
+
+
+def test_a_stream_goes_on_with_the_parameters_that_it_was_created_with(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(ConfigError, match=r"got others for stream.horizon, stream.coverage\. Go back"):
+        open_stream(replace(by_event(), coverage=0.5, horizon=61), tmp_path / "state", secret=secret(1))
+    opened(tmp_path).close()
+
+
+def test_a_life_follows_the_last_seal_that_there_is_when_it_is_inserted(tmp_path: Path) -> None:
+    with opened(tmp_path, ledger_budget=Budget(60.0, 1e-4)) as live:
+        live.tick(rows(1))
+        shutil.copytree(tmp_path / "state", tmp_path / "of one")
+        live.tick(rows(2))
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "of one").rename(tmp_path / "state")
+    wiring = wire(tmp_path / "state", secret=secret(1))
+    with ExitStack() as stack:
+
+        def another_seals(_: str) -> None:
+            stack.enter_context(patch.object(Journal, "last_seal", lambda *_: SimpleNamespace(mac=b"another")))
+
+        stack.enter_context(patch.object(failpoints, "_armed", {"witness.after_sync": another_seals}))
+        with pytest.raises(LeaseError, match="must follow the last seal, got another process that sealed since"):
+            accept_rollback(Request(by_event()), wiring)
+    assert accept_rollback(Request(by_event()), wiring).last_tick == 2
+
+
+def test_what_a_tick_adds_is_what_was_sealed_and_of_this_stream(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        live.tick(rows(2))
+    sealed = Journal.delta
+    others: dict[str, Any] = {
+        "what tick 1 adds must be what was sealed": patch.object(Journal, "delta", lambda *all: sealed(*all) + b"0"),
+        "of another stream": patch.object(LiveCore, "check_gathered", side_effect=DamageError("of another stream")),
+    }
+    for told, other in others.items():
+        with other, pytest.raises(DamageError, match=told):
+            opened(tmp_path)
+    opened(tmp_path).close()
+
+
+def test_a_release_that_is_made_again_must_be_the_stored_one(tmp_path: Path) -> None:
+    """Its bytes may be written in another way, by another version; what they say may not be another."""
+    with opened(tmp_path) as live:
+        live.tick(rows(1))
+        live.tick(rows(2))
+    written = payload_of
+    other = patch.object(stored_ticks, "payload_of", lambda *all, **named: written(*all, **named) + b"0")
+    for is_same in (False, True):
+        same = patch.object(stored_ticks, "_same_content", lambda *_, is_same=is_same: is_same)
+        with same:
+            opened(tmp_path).close()
+        with same, other, ExitStack() as stack:
+            if not is_same:
+                stack.enter_context(pytest.raises(DamageError, match="tick 1 must follow from what is sealed"))
+            opened(tmp_path).close()
+    with forging(tmp_path / "state" / "state.db") as store:
+        store.execute("UPDATE releases SET mac = zeroblob(32) WHERE tick = 1")
+    with pytest.raises(DamageError, match="the release of tick 1 must be as it was written"):
+        opened(tmp_path)
+
+
+def test_a_group_of_a_later_life_ends_with_a_part_of_its_own_ticks() -> None:
+    core = SimpleNamespace(gathers_ahead=True, closing_ticks=[1, 3, 5])
+    life: Any = SimpleNamespace(_core=core, _held=[], _tick=12, next_tick=13)
+    life._record, life._options = SimpleNamespace(last_tick=10), SimpleNamespace(snapshot_every=100)
+    found: Any = StoredTicks.last_together
+    assert found.fget(life) == 13

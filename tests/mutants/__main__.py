@@ -29,6 +29,7 @@ TESTS = [
     "tests/test_pinned_*.py",
     "tests/ledger",
     *(f"tests/faults/test_{name}.py" for name in ("seeds", "attacks_on_lives", "attacks_on_recovery", "identity")),
+    *(f"tests/faults/test_{name}.py" for name in ("addresses", "beside", "groups")),
     *(f"tests/{folder}" for folder in FOLDERS if folder not in ("durable", "ledger")),
     *(f"tests/audit/test_{name}.py" for name in ("lone_keys", "shown_numbers", "promises")),
     *("tests/test_contract.py", "tests/faults/test_st*.py"),

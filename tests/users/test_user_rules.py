@@ -1,5 +1,6 @@
 """Small rules about users, each by itself: what counts as a unit, where rows of a user go, what noise a law has."""
 
+import math
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,13 @@ from pianissimo.noise import HaarPlan, KeyedNoise, Noise, Secret, TreePlan
 from pianissimo.noise.keyed import secret_key
 from pianissimo.noise.laws import gaussian_node, laplace_node
 from pianissimo.unit import EvenPeriods
-from pianissimo.users import FixedCap, UserDistinct, UserStatistics, UserSum, each_period, user_table
+from pianissimo.users import AdaptiveCap, FixedCap, UserDistinct, UserStatistics, UserSum, each_period, user_table
 from pianissimo.users.accepted_units import pairs_of
-from pianissimo.users.counters import Counters, Law, Sensitivity
+from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity
 from pianissimo.users.each_period import EachPeriod, OctaveCap, OnePeriod, PeriodStates
 from pianissimo.users.heads import SumHead
 from pianissimo.users.label_sums_head import LabelSumsHead
-from pianissimo.users.user_labels import UserLabels
+from pianissimo.users.user_labels import Appearance, UserLabels
 from pianissimo.users.user_table import PairUnits, users_by_shard
 
 NOISE = KeyedNoise(Secret(bytes(range(32))))
@@ -190,3 +191,46 @@ def test_a_value_beyond_all_bounds_is_above_the_cap_in_coarse_steps_too() -> Non
     for coarse in (1, 2, 1000):
         mechanism = UserSum(coarse=coarse, **BUDGET)
         assert mechanism.gather(mechanism.start(NOISE), batch)[1].tolist() == [3]
+
+
+def test_a_series_that_begins_after_a_restart_has_the_noise_that_it_would_have_had() -> None:
+    counters = Counters(
+        kind=TreePlan,
+        horizon=8,
+        loss=Fraction(1, 2),
+        is_pure=False,
+        sensitivity=Sensitivity(total=1, squared=1),
+        weights=(Fraction(1, 2), Fraction(1, 2)),
+    )
+    place, grown = (2, 4, 3), RunningCounters(counters)
+    for tick, count in ((3, 2), (4, 2), (5, 6), (6, 9)):
+        released = grown.release(np.arange(count), place, tick, NOISE)
+        assert released.tolist() == RunningCounters(counters).release(np.arange(9), place, tick, NOISE)[:count].tolist()
+    assert len({*(released - np.arange(count)).tolist()}) > 1
+
+
+def test_a_run_of_one_tick_needs_no_noise_for_a_restart() -> None:
+    def made(horizon: int, loss: dict[str, Any]) -> UserStatistics:
+        return UserStatistics(cap=AdaptiveCap(epsilon=Fraction(1, 2)), plan=TreePlan, horizon=horizon, **loss)
+
+    losses: list[dict[str, Any]] = [{"rho": Fraction(1, 2**least)} for least in range(20, 80)]
+    losses += [{"epsilon": each["rho"]} for each in losses]
+    refused: list[list[str]] = [[], []]
+    for loss in losses:
+        for horizon, found in enumerate(refused, 1):
+            try:
+                made(horizon, loss)
+            except ParameterError:
+                found.append(str(loss))
+    # The last cap's share is the least, and a prefix under it has the largest noise of all.
+    assert {*refused[0]} < {*refused[1]} < {*map(str, losses)}
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(3, 10**7), Fraction(1e-9)])
+def test_a_threshold_is_that_of_its_formula_at_any_fraction(delta: Fraction) -> None:
+    """The card's x_t: of one unit on a label, and of as many as a user may have on it."""
+    rule, variance, cap = Appearance(releases=30, delta=delta), Fraction(400), 16
+    for most in (1, 3, 16):
+        one = math.sqrt(800 * math.log(30 * cap / float(delta))) - (most - 1)
+        all_of_them = math.sqrt(800 * math.log(30 * cap / (most * float(delta))))
+        assert rule.spread(variance, cap, most) == pytest.approx(max(one, all_of_them), rel=1e-8)

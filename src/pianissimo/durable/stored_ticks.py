@@ -508,6 +508,8 @@ class StoredTicks:
         """T2 to T4 of the open ticks, each from where it was left."""
         opened = self._open_ticks
         assert opened is not None  # noqa: S101
+        # What is computed already passes no guard below, and after a sync that failed to sync again tells nothing.
+        self._guard.check_open()
         for each in opened.ticks:
             if each.stored is None:
                 with self._guard:
