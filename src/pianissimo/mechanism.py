@@ -436,11 +436,6 @@ class Guard:
         if self._reason == _INTERRUPTED:
             self._reason = ""
 
-    def check_open(self) -> None:
-        """Refuse what was closed; what is under way, or was interrupted, was not."""
-        if self._reason not in ("", _INTERRUPTED):
-            raise StateError(f"{self._reason}; start anew")
-
     def close(self, reason: str) -> None:
         """Let nothing happen any more."""
         self._reason = reason

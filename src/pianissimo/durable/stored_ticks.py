@@ -66,6 +66,7 @@ from pianissimo.stream.release import payload_of, release_of
 from pianissimo.workers import Workers
 
 _MOST_MACS = 4096
+_FAILED = "a stream whose store failed must not go on in this process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +175,7 @@ class StoredTicks:
         self._held: list[HeldTick] = []
         """Ticks after the last sealed one that are over, in memory."""
 
-        self._is_closed = False
+        self._is_closed = self._is_unsynced = False
         self._open_ticks: _OpenTicks | None = None
         self._unsure: _Doubt | None = None
         self._ring: KeyRing
@@ -508,8 +509,9 @@ class StoredTicks:
         """T2 to T4 of the open ticks, each from where it was left."""
         opened = self._open_ticks
         assert opened is not None  # noqa: S101
-        # What is computed already passes no guard below, and after a sync that failed to sync again tells nothing.
-        self._guard.check_open()
+        if self._is_unsynced:
+            # What is computed already passes no guard below, and to sync again tells nothing.
+            raise StateError(f"{_FAILED}; start anew")
         for each in opened.ticks:
             if each.stored is None:
                 with self._guard:
@@ -524,8 +526,8 @@ class StoredTicks:
                 self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
                 self._testify([each.seal for each in opened.ticks])
                 opened.is_witnessed = True
-        except (SyncError, LeaseError):
-            self._guard.close("a stream whose store failed must not go on in this process")
+        except (SyncError, LeaseError) as error:
+            self._stop_after(error)
             raise
         except StoreError as error:
             raise PendingError(
@@ -628,9 +630,14 @@ class StoredTicks:
             self._publisher.publish(due, beside)
             if beside is None:
                 self._remove_old()
-        except (SyncError, LeaseError, RefusalError):
-            self._guard.close("a stream whose store failed must not go on in this process")
+        except (SyncError, LeaseError, RefusalError) as error:
+            self._stop_after(error)
             raise
+
+    def _stop_after(self, error: PianissimoError) -> None:
+        """Seal and count nothing more; after a sync that failed, finish nothing either."""
+        self._is_unsynced |= isinstance(error, SyncError)
+        self._guard.close(_FAILED)
 
     def _remove_old(self) -> None:
         """Let go of ticks that are older than retention keeps, some at a time."""
