@@ -169,6 +169,28 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors_of(place), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative_name)
+def test_a_picture_has_the_script_that_made_it_and_the_day(page: Path) -> None:
+    """Below each image, within a paragraph, what made it (a file that is there, or the demo) and when."""
+    text = page.read_text(encoding="utf-8")
+    for image in re.finditer(r"!\[[^\]]*\]\([^)\s]+\.png\)", text):
+        caption = text[image.end() :].lstrip("\n").split("\n\n")[0]
+        assert re.search(r"\b20\d\d-\d\d-\d\d\b", caption), image.group()
+        made_by = re.search(r"`(?:python (\S+\.py)|pianissimo demo)`", caption)
+        assert made_by is not None, image.group()
+        assert made_by[1] is None or (ROOT / made_by[1]).exists(), caption
+
+
+def test_a_figure_of_the_report_has_the_script_that_made_it_and_the_day() -> None:
+    chapters = sorted((ROOT / "docs" / "report").glob("*.typ"))
+    figures = [found for each in chapters for found in re.findall(r"image\(.*", each.read_text(encoding="utf-8"))]
+    assert figures
+    for figure in figures:
+        made_by = re.search(r"made by `(\S+\.py)` on 20\d\d-\d\d-\d\d", figure)
+        assert made_by is not None, figure
+        assert (ROOT / made_by[1]).exists(), figure
+
+
 def test_the_readme_has_a_picture_and_fits_a_few_screens() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "docs/images/page.png" in links_of(ROOT / "README.md")

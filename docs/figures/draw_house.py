@@ -25,6 +25,7 @@ WORDS = {
     "audit": "attacks promises",
     "table": "asks SQL",
     "workers": "several processes, one result",
+    "shards": "state and noise in parts",
     "stream": "Stream, Live, plan, release, TOML file",
     "queries": "one file a kind of question",
     "counting": "counts",

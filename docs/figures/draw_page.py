@@ -6,6 +6,7 @@ It needs playwright and chromium, which the tests need too. The events are made 
 """
 
 import sys
+import threading
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -14,15 +15,16 @@ from pianissimo.demo.live_page import live_page
 
 _CHROMIUM = "/usr/bin/chromium"
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-_TICKS, _SHOWN = 240, 168
+_TICKS, _BEGUN, _SHOWN = 240, 150, 168
 _WIDTH, _HEIGHT = 1360, 1010
 
 
 def main(picture: Path) -> None:
-    """Release some days of the pharmacies at once, and look at them."""
-    with live_page(_TICKS, 1, "127.0.0.1", 0, over=_SHOWN) as demo, sync_playwright() as play:
-        for batch in demo.batches[:_SHOWN]:
-            demo.live.tick(batch)
+    """Release some days of the pharmacies, the last of them by the clock, and look at them while it runs."""
+    stop = threading.Event()
+    with live_page(_TICKS, 1, "127.0.0.1", 0, over=_BEGUN) as demo, sync_playwright() as play:
+        ticking = threading.Thread(target=demo.run, args=(stop,), daemon=True)
+        ticking.start()
         browser = play.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS)
         page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light")
         page.goto(f"{demo.address}#/pharmacy?window=6&ticks=168&label.drugs=oseltamivir")
@@ -31,6 +33,8 @@ def main(picture: Path) -> None:
         page.wait_for_selector(".link-state.live")
         page.screenshot(path=picture)
         browser.close()
+        stop.set()
+        ticking.join()
 
 
 if __name__ == "__main__":
