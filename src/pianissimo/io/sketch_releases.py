@@ -21,7 +21,6 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.io.sketch_files import read_sketch, write_secret
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, release_charge, user_name
+from pianissimo.ledger.entries import now_text
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches import (
@@ -112,7 +112,7 @@ def make_mark(
 ) -> Mark:
     """The mark of a release at this moment."""
     return Mark(
-        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        time=now_text("microseconds"),
         epsilon=float(epsilon),
         delta=float(delta),
         ledger=ledger,

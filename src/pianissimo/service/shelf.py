@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pianissimo.ledger import Ledger, history
 from pianissimo.queries.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
-from pianissimo.stream.calendar import iso
+from pianissimo.stream.calendar import iso, json_moment
 from pianissimo.stream.plan_table import about_told, hidden_unit, never_below_zero
 from pianissimo.stream.release import (
     PublishedWindows,
@@ -418,13 +418,7 @@ class Shelf:
 
 def as_json(content: object) -> bytes:
     """Plain data as JSON, the same bytes for the same data."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_moment, allow_nan=False).encode()
-
-
-def _moment(value: object) -> str:
-    if isinstance(value, datetime):
-        return iso(value)
-    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=json_moment, allow_nan=False).encode()
 
 
 def _priced(cost: Mapping[str, Any]) -> dict[str, Any]:

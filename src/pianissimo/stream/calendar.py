@@ -309,6 +309,13 @@ def iso(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def json_moment(value: object) -> str:
+    """A moment as JSON holds it: what `json.dumps` asks for what it does not know itself."""
+    if isinstance(value, datetime):
+        return iso(value)
+    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
+
+
 def microseconds_of(moment: datetime) -> int:
     """A date-time as microseconds since 1970."""
     return (moment - _EPOCH) // MICROSECOND

@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 
 from pianissimo import _core, codec
-from pianissimo.io.sources.text_rows import REFUSED, Part, Piece, Wanted, decoded, read_blocks
+from pianissimo.checks import decoded
+from pianissimo.io.sources.text_rows import REFUSED, Part, Piece, Wanted, read_blocks
 from pianissimo.labels import label_text
 from pianissimo.queries.columns import first_labels
 from pianissimo.stream.calendar import EPOCHS

@@ -23,6 +23,7 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.checks import decoded
 from pianissimo.errors import InputError
 from pianissimo.stream.calendar import asked_of_times, microseconds
 
@@ -222,14 +223,6 @@ def split_lines(block: bytes) -> pl.Series:
     except UnicodeDecodeError:
         lines = pl.Series([decoded(line) for line in block.split(b"\n")], dtype=pl.String)
     return lines.str.strip_suffix("\r")
-
-
-def decoded(line: bytes) -> str | None:
-    """A text, or None where it is no UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 LABEL_SEPARATOR = ";"
