@@ -261,7 +261,7 @@ def begun_anew(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) 
                 patch.setattr("tests.faults.world.request", lambda: Request(richer))
             if name == "sampler":
                 observer.book.sampler = "v2"
-                patch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+                patch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
                 # A stream of its own: the other one has its plan already, whose digest is of this version.
                 patch.setattr("tests.faults.world.request", lambda: Request(replace(stream())))
             # With the same incarnation only where the configuration must tell them apart.

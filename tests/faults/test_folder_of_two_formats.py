@@ -11,7 +11,7 @@ from pianissimo import Budget, Count, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.source_spec import FileFormat
 
 MADE = Stream("s", budget=Budget(1.0, 1e-6), horizon=8, queries=[Count("n")])
 

@@ -326,7 +326,7 @@ def test_no_place_of_noise_is_used_for_two_data_sets(sqlite_home: Home, monkeypa
 
     upgraded = new_home("sqlite", sqlite_home.folder.parent)
     shutil.copy2(sqlite_home.folder / "state.secret", upgraded.folder / "state.secret")
-    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
     # A stream of its own: the other one has its plan already, whose digest is of this version.
     monkeypatch.setattr("tests.faults.world.request", lambda: Request(replace(stream())))
     shared["another version of the sampler, the same incarnation"] = len(
@@ -538,7 +538,7 @@ def test_a_stream_goes_on_with_its_plan_whatever_the_planner_would_choose_now(
         raise AssertionError("a plan must not be made anew")
 
     monkeypatch.setattr("pianissimo.stream.choosing._score", never)
-    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
     monkeypatch.setattr("pianissimo.queries.expected.GAUSSIAN_PLANS", {})
     name = Counter.__name__
     Counter.__name__ = "Zaehler"

@@ -40,7 +40,7 @@ from pianissimo.queries import Query
 from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
 from pianissimo.stream.calendar import TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 

@@ -22,7 +22,8 @@ from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink, last_tick
 from pianissimo.io.inspect import verify_folder
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.spec import FileFormat, load_spec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import load_spec
 
 FORMATS: list[FileFormat] = ["parquet", "jsonl", "csv"]
 ORIGIN = datetime(2026, 3, 28, 20, tzinfo=UTC)

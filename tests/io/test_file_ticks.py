@@ -16,7 +16,8 @@ from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Event = tuple[int, str]

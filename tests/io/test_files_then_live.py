@@ -18,7 +18,8 @@ from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io import read_releases, runs
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.live_ticks import FilesThenLive, WallClock
-from pianissimo.stream.spec import LiveSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import LiveSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
 SPEC = """

@@ -20,7 +20,8 @@ from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 QUERY = Histogram("drugs", key="drug", domain=["a", "b"])
 TEXT = "time,drug,more\n2026-01-01T00:00:10Z,a,\n2026-01-01T00:01:10Z,b,x\n"

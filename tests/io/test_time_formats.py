@@ -19,7 +19,8 @@ from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count
 from pianissimo.stream import Stream, calendar
 from pianissimo.stream.calendar import microseconds
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)

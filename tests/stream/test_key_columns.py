@@ -19,7 +19,7 @@ from pianissimo.io.runs import run_file
 from pianissimo.queries import KINDS
 from pianissimo.queries.columns import RELEASED_COLUMNS, join_labels, labels_in, split_labels
 from pianissimo.stream import Live
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import bare
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise

@@ -16,8 +16,10 @@ from tests.stream.test_features import estimates, quiet, stream
 import pianissimo as pp
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.stream import batches, live
-from pianissimo.stream.live import Live, LiveCore
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.live import Live
+from pianissimo.stream.live_core import LiveCore
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.testing import NoNoise
 
 SECRET = Secret(bytes(range(32)))

@@ -236,7 +236,8 @@ def run(
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
     from pianissimo.stream.legends import share_text
-    from pianissimo.stream.spec import LiveSource, load_spec
+    from pianissimo.stream.source_spec import LiveSource
+    from pianissimo.stream.spec import load_spec
 
     budget = budget_given(budget_epsilon, budget_delta)
     spec = load_spec(file)

@@ -41,7 +41,7 @@ from pianissimo.labels import (
     labels_by_shard,
 )
 from pianissimo.loss.losses import Booked, Guarantee, Loss, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
@@ -55,6 +55,7 @@ from pianissimo.noise.plan import (
 )
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import RunningNoise, check_answers, rounded, running_noise
+from pianissimo.stored_parts import TRANSIENT
 
 _NO_KEYS: Keys = np.zeros((0, 2), dtype=np.uint64)
 

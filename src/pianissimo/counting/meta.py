@@ -38,11 +38,12 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, check_label_count, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing, Gathering, in_shards
+from pianissimo.mechanism import Conversation, Conversing, Gathering, in_shards
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.tree import digits_of
+from pianissimo.stored_parts import TRANSIENT
 
 
 class OneShot(Protocol):

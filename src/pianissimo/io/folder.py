@@ -27,7 +27,8 @@ from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, label_columns, release_of
-from pianissimo.stream.spec import FileFormat, FilesOf
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import FilesOf
 
 MOST_TICKS = 4096
 """At so many parts of one tick they become one, also amid a day."""

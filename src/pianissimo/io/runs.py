@@ -48,7 +48,8 @@ from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks,
 from pianissimo.io.sources.source_records import REFUSED_FILE, Feed, RefusedFile, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
 from pianissimo.ledger import STATE_FILE
-from pianissimo.stream.spec import FileFormat, LiveSource, SparkSource, StreamSpec
+from pianissimo.stream.source_spec import FileFormat, LiveSource, SparkSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import Workers, workers_of
 from pianissimo.workers.hands import spark_room
 

@@ -32,7 +32,8 @@ from pianissimo.queries.columns import fault_of
 from pianissimo.queries.query import not_listed
 from pianissimo.stream.batches import user_input
 from pianissimo.stream.choosing import periods_of
-from pianissimo.stream.spec import FileSource, LiveSource, SparkSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource, LiveSource, SparkSource
+from pianissimo.stream.spec import StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
 

@@ -12,8 +12,8 @@ import polars as pl
 from pianissimo.errors import ParameterError
 
 if TYPE_CHECKING:
-    from pianissimo.stream.choosing import StreamPlan
     from pianissimo.stream.release import StreamRelease
+    from pianissimo.stream.stream_plan import StreamPlan
 
 # Okabe and Ito's colors, which color-blind people tell apart.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

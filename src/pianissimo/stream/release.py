@@ -31,7 +31,7 @@ from pianissimo.stream.user_windows import UserDifferences, no_differences, told
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
-    from pianissimo.stream.choosing import QueryPlan, StreamPlan
+    from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

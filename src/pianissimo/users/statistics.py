@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import series_keys
+from pianissimo.stored_parts import TRANSIENT
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, UserBudget
 from pianissimo.users.heads import (

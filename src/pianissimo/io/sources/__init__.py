@@ -7,7 +7,7 @@ from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.source_records import Feed, StandardInput
-from pianissimo.stream.spec import LiveSource
+from pianissimo.stream.source_spec import LiveSource
 
 
 def make_feed(source: LiveSource, settings: Mapping[str, str], inbox: Path | None = None) -> Feed:

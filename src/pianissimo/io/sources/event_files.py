@@ -36,7 +36,8 @@ from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file
 from pianissimo.labels import labels_of
 from pianissimo.queries.columns import first_labels
-from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileFormat, FileSource
+from pianissimo.stream.spec import StreamSpec
 
 _log = logging.getLogger(__name__)
 

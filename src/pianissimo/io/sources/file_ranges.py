@@ -42,7 +42,8 @@ from pianissimo.io.sources.text_rows import (
     Wanted,
     read_csv_file,
 )
-from pianissimo.stream.spec import FileFormat, LedgerSpec, StreamSpec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import LedgerSpec, StreamSpec
 from pianissimo.workers import GatheredPiece, GatheredRange, ReadRange, Workers
 
 TEXT_BYTES = 2**26
