@@ -11,22 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import (
-    DoublingPlan,
-    HaarPlan,
-    HaarSkipPlan,
-    SplinePlan,
-    ToeplitzPlan,
-    TopDownPlan,
-    TreePlan,
-)
-from pianissimo.noise.plan import (
-    NoisePlan,
-    OwnVariance,
-    difference_weights,
-    is_pure,
-    laplace_sum_quantile,
-)
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise.plan import NoisePlan, OwnVariance, difference_weights, is_pure, laplace_sum_quantile
 from pianissimo.users import EachPeriod
 
 OPEN_HORIZON = 2**32

@@ -49,7 +49,8 @@ from pianissimo.queries.expected import (
     noise_plans,
 )
 from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
+from pianissimo.queries.key_query import KeyQuery
+from pianissimo.queries.query import Maker, PlanFor, Query, UserMechanism
 from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS

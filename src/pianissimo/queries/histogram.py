@@ -17,8 +17,10 @@ from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.answer_trees import meta_histogram
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import Share, release_variances
+from pianissimo.queries.key_query import KeyQuery
 from pianissimo.queries.label_query import LabelQuery, TreeMaker, series_of
-from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, even_table, released_table
+from pianissimo.queries.query import PlanFor
+from pianissimo.queries.released_tables import bars_table, even_table, released_table
 from pianissimo.users import Head, HistogramHead
 
 

@@ -35,7 +35,8 @@ from pianissimo.queries.expected import (
     Candidate,
     predict_error,
 )
-from pianissimo.queries.query import Part, Query, UserMechanism, bars_table, parts_of, with_cap
+from pianissimo.queries.query import Part, Query, UserMechanism, parts_of
+from pianissimo.queries.released_tables import bars_table, with_cap
 from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import Periods, User
 from pianissimo.users import (

@@ -17,7 +17,8 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import Candidate, Share, number_text
-from pianissimo.queries.query import PlanFor, released_table, with_cap
+from pianissimo.queries.query import PlanFor
+from pianissimo.queries.released_tables import released_table, with_cap
 from pianissimo.queries.value_query import ValueQuery
 from pianissimo.users import Head, QuantilesHead
 

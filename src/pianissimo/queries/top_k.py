@@ -25,10 +25,13 @@ from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.answer_trees import meta_top_list
+from pianissimo.queries.asked import Tidy
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
+from pianissimo.queries.key_query import KeyQuery
 from pianissimo.queries.label_query import LabelQuery, TreeMaker
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Tidy, even_table
+from pianissimo.queries.query import Maker, PlanFor
+from pianissimo.queries.released_tables import even_table
 from pianissimo.selection import SparseGumbel
 from pianissimo.users import Bars
 

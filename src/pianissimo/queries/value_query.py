@@ -21,6 +21,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.asked import Nulls
 from pianissimo.queries.columns import (
     LargeDomain,
     Reads,
@@ -36,8 +37,9 @@ from pianissimo.queries.columns import (
 )
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import unknown_thresholds
+from pianissimo.queries.key_query import KeyQuery, check_single, labels_left_out
 from pianissimo.queries.label_query import series_of, user_cap_thresholds, user_thresholds
-from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, UserMechanism, check_single, labels_left_out
+from pianissimo.queries.query import PlanFor, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, Head, LabelSumsHead
 from pianissimo.users.user_label_sums import UserLabelSums
 

@@ -36,9 +36,12 @@ from pianissimo.monitors import (
     tick_noise,
 )
 from pianissimo.monitors.alarms import Found
+from pianissimo.queries.asked import Tidy
 from pianissimo.queries.columns import LargeDomain, Reads, Role, checked_key, domain_of, labels_in
 from pianissimo.queries.expected import Candidate, ExpectedError, Share
-from pianissimo.queries.query import KeyQuery, Maker, Query, Tidy, check_single, parts_of, released_table, with_cap
+from pianissimo.queries.key_query import KeyQuery, check_single
+from pianissimo.queries.query import Maker, Query, parts_of
+from pianissimo.queries.released_tables import released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
