@@ -60,6 +60,11 @@ budget_epsilon_option = click.option(
     type=float,
     help="The epsilon that everything charged to this ledger may cost together, for ever. Needed for a new ledger.",
 )
+show_refused_option = click.option(
+    "--show-refused",
+    is_flag=True,
+    help="Tell how many rows were refused, by reason: exact, not private, and for the owner's eyes only.",
+)
 budget_delta_option = click.option(
     "--budget-delta", type=float, help="The delta that goes with --budget-epsilon. Both are given together."
 )
