@@ -238,14 +238,6 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
     return process, mine
 
 
-def copy_state(source: Path, target: Path) -> Path:
-    """A state folder with its secret, its witness and its ledger, under another name."""
-    shutil.copytree(source, target)
-    for beside in source.parent.glob(f"{source.name}.*"):
-        shutil.copy2(beside, target.with_name(target.name + beside.name.removeprefix(source.name)))
-    return target
-
-
 def drop_state(folder: Path) -> None:
     """Remove a state folder and what lies beside it."""
     shutil.rmtree(folder, ignore_errors=True)
