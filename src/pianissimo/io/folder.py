@@ -244,7 +244,8 @@ def _used(path: Path) -> InputError:
     )
 
 
-def _unwritable(path: Path, fault: OSError) -> InputError:
+def unwritable(path: Path, fault: OSError) -> InputError:
+    """The error for a folder of releases that takes none."""
     return InputError(f"{path} must be a folder that can be written, got: {fault.strerror}")
 
 
@@ -305,7 +306,7 @@ class FolderSink:
         except FileExistsError:
             raise _used(path) from None
         except OSError as fault:
-            raise _unwritable(path, fault) from None
+            raise unwritable(path, fault) from None
         except RuntimeError:
             raise InputError(f"{path} must be a folder that can be written, got links in a circle") from None
 

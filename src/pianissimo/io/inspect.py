@@ -23,7 +23,7 @@ from pianissimo.errors import DamageError, InputError, PianissimoError, StoreErr
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
 from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.io.sources.source_records import RefusedFile
-from pianissimo.ledger import is_state_place, ledger_beside
+from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
 from pianissimo.queries.watching import EXHAUSTED
@@ -169,7 +169,7 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
     ('budget.db', None)
     """
     where = ledger_of(place) if is_state_place(place) else str(place)
-    beside = Path(f"{where}.key")
+    beside = key_beside(where)
     is_keyed = is_state_place(place) and "://" not in where and beside.exists()
     return where, key_file(beside, create=False) if is_keyed else None
 

@@ -47,7 +47,7 @@ from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
 from pianissimo.io.sources.source_records import REFUSED_FILE, Feed, RefusedFile, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
-from pianissimo.ledger import STATE_FILE
+from pianissimo.ledger import STATE_FILE, key_beside
 from pianissimo.stream.source_spec import FileFormat, LiveSource, SparkSource
 from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import Workers, workers_of
@@ -342,7 +342,7 @@ def _live_ticks(
 
 def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Path | None) -> Iterator[Path]:
     """What the stream itself writes: none of it may be read as events."""
-    beside = (place.secret, place.witness, Path(place.ledger.place), Path(f"{place.ledger.place}.key"), health)
+    beside = (place.secret, place.witness, Path(place.ledger.place), key_beside(place.ledger.place), health)
     yield from (each for each in beside if each is not None)
     refused = RefusedFile.beside(place.folder, place.witness)
     yield from (refused, refused.with_name(f"{refused.name}.1"))

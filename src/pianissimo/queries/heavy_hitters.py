@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import Release
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.plan import NoisePlan, normal_quantile
 from pianissimo.queries.expected import (
     OPEN_HORIZON,
     PREDICTED_TICKS,
@@ -371,7 +370,7 @@ def _sketched(
     if share.pure or share.bad == 0:
         raise ParameterError("unknown labels must have a delta, got a pure budget")
     made = make(query, share, releases)
-    halves = NormalDist().inv_cdf((1 + coverage) / 2) * made.deviations + made.hidden
+    halves = normal_quantile(coverage) * made.deviations + made.hidden
     lost, beside = "labels so far", "beside the error shown"
     if query.expected_events is not None:
         labels = query.expected_events * query.max_keys_per_event

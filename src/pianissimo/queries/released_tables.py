@@ -7,7 +7,6 @@ that what the cap cuts off may lie beyond.
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.counting import LabelCounts
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.users import Bars
 
 
@@ -51,7 +51,7 @@ def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, 
     if value.rest is None:
         return table
     rest = value.rest.estimate
-    spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
+    spread = math.ceil(normal_quantile(coverage) * value.rest.deviation)
     high = rest + spread + math.ceil(value.rest.lean)
     return pl.concat([table, released_table([rest], [rest - spread], [high], key=[None])])
 

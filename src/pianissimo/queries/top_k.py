@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan
-from pianissimo.noise.plan import NoisePlan, is_pure
+from pianissimo.noise.plan import NoisePlan, is_pure, normal_quantile
 from pianissimo.queries.answer_trees import meta_top_list
 from pianissimo.queries.asked import Tidy
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
@@ -133,7 +132,7 @@ def _wider(plan: NoisePlan, coverage: float, labels: int) -> float:
         # The logarithm of a tail of Laplace noises is concave from 0 on, so that it falls at least in proportion.
         return 1 - math.log(labels) / math.log(1 - coverage)
     chances = (1 - (1 - coverage) / labels, coverage)
-    wide, each = (NormalDist().inv_cdf((1 + chance) / 2) for chance in chances)
+    wide, each = map(normal_quantile, chances)
     return wide / each
 
 
