@@ -30,7 +30,8 @@ from pianissimo.queries.watching import EXHAUSTED
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
 from pianissimo.stream import Stream, StreamPlan, StreamRelease
-from pianissimo.stream.release import release_of, windowless, windows_of
+from pianissimo.stream.published_windows import windowless, windows_of
+from pianissimo.stream.release import release_of
 
 _NO_WITNESS = "none"
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
