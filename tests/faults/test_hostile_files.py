@@ -12,8 +12,8 @@ from tests.faults.report import record, size
 
 from pianissimo.errors import InputError
 from pianissimo.io.sources import text_rows
-from pianissimo.io.sources.event_files import read_parquet_piece, read_parquet_times
 from pianissimo.io.sources.json_rows import read_jsonl_file
+from pianissimo.io.sources.parquet_rows import read_parquet_piece, read_parquet_times
 from pianissimo.io.sources.parquet_sizes import MalformedError, unfolded_size
 from pianissimo.io.sources.text_rows import Wanted, Written, read_blocks, read_csv_file
 

@@ -20,7 +20,8 @@ from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import follow
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import LiveTicks, WallClock
-from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.spec import load_spec
 

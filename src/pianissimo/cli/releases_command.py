@@ -13,7 +13,6 @@ from pianissimo.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-    from pianissimo.stream.calendar import TickCalendar
 
 _WATCHED = ("alarm", "trending")
 
@@ -40,6 +39,7 @@ def releases(
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
+    from pianissimo.stream.calendar import calendar_of
     from pianissimo.stream.legends import legend
     from pianissimo.stream.plan_table import about_told, in_window, never_below_zero
 
@@ -74,7 +74,7 @@ def releases(
     ticks = _chosen_ticks(end, tick=tick, last=last)
     watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
     terminal = console()
-    calendar, coverage = _calendar(plan), plan.get("coverage", coverage)
+    calendar, coverage = calendar_of(plan), plan.get("coverage", coverage)
     for number, name, rows in _chosen(tables, query, ticks, every):
         times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
         if rows.height and "since" in rows.columns:
@@ -106,13 +106,6 @@ def releases(
             terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below), Text())
     for name, reason in left_out.items():
         click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
-
-
-def _calendar(plan: Mapping[str, Any]) -> "TickCalendar | None":
-    """When the ticks of a plan begin and end, if it says so."""
-    from pianissimo.stream.calendar import TickCalendar
-
-    return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
 
 
 def _chosen_ticks(end: int, *, tick: int | None, last: int | None) -> range:

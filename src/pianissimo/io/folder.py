@@ -25,7 +25,7 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.calendar import TickCalendar, zone_of
+from pianissimo.stream.calendar import calendar_of, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, label_columns, release_of
 from pianissimo.stream.source_spec import FileFormat
 from pianissimo.stream.spec import FilesOf
@@ -287,7 +287,7 @@ class FolderSink:
         self._files: FilesOf = files
         self.format: FileFormat = format
         self._columns: dict[str, dict[str, str]] = {}
-        self._calendar = TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
+        self._calendar = calendar_of(plan)
         self._today: date | None = None
         if is_new:
             check_free(path)

@@ -22,7 +22,7 @@ from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
 from pianissimo.io.sources.live_ticks import WallClock
-from pianissimo.io.sources.source_records import RefusedFile
+from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret

@@ -45,7 +45,8 @@ from pianissimo.io.sources.file_ranges import WorkedFiles
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
-from pianissimo.io.sources.source_records import REFUSED_FILE, Feed, RefusedFile, TickSource
+from pianissimo.io.sources.refused_file import REFUSED_FILE, RefusedFile
+from pianissimo.io.sources.source_records import Feed, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
 from pianissimo.ledger import STATE_FILE, key_beside
 from pianissimo.stream.source_spec import FileFormat, LiveSource, SparkSource

@@ -6,9 +6,11 @@ by the clocks and the calendar of that zone: at the same time of day, and on the
 """
 
 from calendar import monthrange
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -242,6 +244,11 @@ class CalendarPeriods:
         else:
             day = datetime.fromordinal(_MONDAY + place * self.within.days)
         return microseconds_of((day + self._of_day).replace(tzinfo=_known_zone(self.calendar.time_zone)))
+
+
+def calendar_of(plan: Mapping[str, Any]) -> TickCalendar | None:
+    """When the ticks of a plan, told as plain data, begin and end; None where it has no origin."""
+    return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
 
 
 @lru_cache(64)

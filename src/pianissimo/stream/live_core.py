@@ -26,7 +26,6 @@ from pianissimo.users import EachPeriod
 
 _log = logging.getLogger(__name__)
 
-
 _TIME = "time"
 """The column that is looked at where none is named."""
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.kafka_topics import KafkaFeed
-from pianissimo.io.sources.source_records import Feed, StandardInput
+from pianissimo.io.sources.source_records import Feed
+from pianissimo.io.sources.standard_input import StandardInput
 from pianissimo.stream.source_spec import LiveSource
 
 

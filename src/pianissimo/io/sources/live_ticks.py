@@ -32,14 +32,8 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SourceError, SpecError
-from pianissimo.io.sources.source_records import (
-    EndOfTicks,
-    Feed,
-    OnceFeed,
-    RefusedFile,
-    RowJudge,
-    TickSource,
-)
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.io.sources.source_records import EndOfTicks, Feed, OnceFeed, RowJudge, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic
 from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of, utc_now
 from pianissimo.workers import GatheredPiece
