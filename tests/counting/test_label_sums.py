@@ -23,7 +23,8 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Noise, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_quantile, resolution
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, resolution
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.testing import NoNoise, SeededNoise
 
 Rows = Sequence[tuple[Any, int]]
