@@ -32,8 +32,8 @@ from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import InputError, RefusalError, SourceError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query

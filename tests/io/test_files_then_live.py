@@ -16,8 +16,9 @@ from tests.io.test_live_ticks import ORIGIN, Hands
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io import read_releases, runs
+from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.live_ticks import FilesThenLive, WallClock
+from pianissimo.io.sources.live_ticks import FilesThenLive
 from pianissimo.stream.source_spec import LiveSource
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise

@@ -14,9 +14,10 @@ import pytest
 from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.io.sources import live_ticks
-from pianissimo.io.sources.live_ticks import LiveTicks, TickRules, WallClock
+from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
 from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.io.sources.source_records import EndOfTicks, Records, RowJudge
 from pianissimo.queries import Query

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-_WATCHED = ("alarm", "trending")
-
-
 @click.command()
 @click.argument("place", metavar="DIR", callback=named_place)
 @click.option("--query", metavar="NAME", help="Show this query only.")
@@ -41,7 +38,7 @@ def releases(
     from pianissimo.queries.watching import EXHAUSTED
     from pianissimo.stream.calendar import calendar_of
     from pianissimo.stream.legends import legend
-    from pianissimo.stream.plan_table import about_told, in_window, never_below_zero
+    from pianissimo.stream.plan_table import WATCHED, about_told, in_window, never_below_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -72,7 +69,7 @@ def releases(
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     ticks = _chosen_ticks(end, tick=tick, last=last)
-    watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
+    watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in WATCHED]
     terminal = console()
     calendar, coverage = calendar_of(plan), plan.get("coverage", coverage)
     for number, name, rows in _chosen(tables, query, ticks, every):

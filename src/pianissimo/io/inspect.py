@@ -20,8 +20,8 @@ from pianissimo.durable.start import Request, check_lives, check_rows, check_sea
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
-from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there

@@ -26,25 +26,18 @@ from pianissimo.durable.publish import Sink
 from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
+from pianissimo.io.clock import WallClock, longest_leap_of
 from pianissimo.io.folder import FolderSink, check_free
 from pianissimo.io.kafka import kafka_settings
-from pianissimo.io.loop import (
-    LoopSummary,
-    Metrics,
-    Progress,
-    Rang,
-    Reports,
-    StreamLoop,
-    listening_place,
-    tell_failed_start,
-)
+from pianissimo.io.loop import LoopSummary, Progress, Rang, Reports, StreamLoop, tell_failed_start
+from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.sinks import make_sink
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.io.sources.file_ranges import WorkedFiles
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.kafka_topics import KafkaFeed
-from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
+from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules
 from pianissimo.io.sources.refused_file import REFUSED_FILE, RefusedFile
 from pianissimo.io.sources.source_records import Feed, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge

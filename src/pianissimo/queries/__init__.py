@@ -1,5 +1,6 @@
 """What is wanted of a stream: the queries a user writes down. A new kind is one file here and one line in `KINDS`."""
 
+from pianissimo.queries.alarm import Alarm
 from pianissimo.queries.asked import Tidy
 from pianissimo.queries.columns import LargeDomain, Reads, Role
 from pianissimo.queries.count import Count
@@ -11,7 +12,7 @@ from pianissimo.queries.quantiles import Quantiles
 from pianissimo.queries.query import Query
 from pianissimo.queries.sum import Sum
 from pianissimo.queries.top_k import TopK
-from pianissimo.queries.watching import Alarm, Trending
+from pianissimo.queries.trending import Trending
 
 KINDS: tuple[type[Query], ...] = (
     Count,

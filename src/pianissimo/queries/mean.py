@@ -16,9 +16,9 @@ from pianissimo.noise.mean_interval import resolution
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import Candidate, Share
+from pianissimo.queries.grid_query import GridQuery
 from pianissimo.queries.query import PlanFor
 from pianissimo.queries.released_tables import released_table
-from pianissimo.queries.value_query import GridQuery
 from pianissimo.users import Head
 
 MEAN_OF = 10_000

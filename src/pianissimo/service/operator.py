@@ -16,7 +16,7 @@ from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.errors import PianissimoError
 from pianissimo.io.inspect import read_status
-from pianissimo.io.loop import Metrics
+from pianissimo.io.metrics import Metrics
 from pianissimo.service.answers import documented, told_now
 from pianissimo.service.gate import GateError
 from pianissimo.service.library import Library

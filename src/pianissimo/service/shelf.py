@@ -27,7 +27,7 @@ from pianissimo.queries.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
 from pianissimo.stream.calendar import iso, json_moment
-from pianissimo.stream.plan_table import about_told, hidden_unit, never_below_zero
+from pianissimo.stream.plan_table import WATCHED, about_told, hidden_unit, never_below_zero
 from pianissimo.stream.published_windows import PublishedWindows, differences_of, told_caps, windowless
 from pianissimo.stream.release import release_of, row_by_row
 
@@ -39,8 +39,6 @@ MOST_WINDOWS = 1024
 
 _DECODED = 8
 """Releases that are kept as tables."""
-
-_WATCHED = ("alarm", "trending")
 
 
 @dataclass(frozen=True)
@@ -370,7 +368,7 @@ class Shelf:
         for stored in self.releases(first, last):
             content, life = json.loads(stored.payload), self.seen.life_of(stored.tick)
             assert life is not None  # noqa: S101
-            kinds = {each["name"]: each["kind"] for each in life.config["plan"]["queries"] if each["kind"] in _WATCHED}
+            kinds = {each["name"]: each["kind"] for each in life.config["plan"]["queries"] if each["kind"] in WATCHED}
             when = {name: content.get(name) for name in ("start", "end")}
             for name, kind in kinds.items():
                 rows = content["releases"].get(name, ())

@@ -61,6 +61,9 @@ _OF_ANY_SIGN = ("mean", "quantiles")
 FIRST_SEEN = ("distinct", "users")
 """Kinds of queries of which a window has what is first seen in it, and not all that is there."""
 
+WATCHED = ("alarm", "trending")
+"""Kinds of queries that have rows at the ticks alone at which they ring."""
+
 _USERS_OF_LABELS = "number of users of each "
 _OF_LAST_TICKS = re.compile(
     f"( first seen)? in (each tick|the last [0-9]+ ticks)({WHEN_FIRST_HELD})?(, or since the period began)?"
