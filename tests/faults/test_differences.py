@@ -22,8 +22,8 @@ import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.points import armed
 from tests.faults.report import caught, record
-from tests.faults.test_identity import crash, other_events
-from tests.faults.world import TICKS, Crash, events, request, run_to, stream
+from tests.faults.test_identity import other_events
+from tests.faults.world import TICKS, Crash, crash_at, events, request, run_to, stream
 
 from pianissimo import Budget
 from pianissimo.durable.durable_stream import DurableStream
@@ -188,7 +188,7 @@ def scenario(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) ->
     for point in ("seal.before_commit", "seal.after_commit", "release.computed"):
         life = home.copy()
         observer.life = point
-        with contextlib.suppress(Crash), armed({point: crash(3)}), observer.open(life, point) as live:
+        with contextlib.suppress(Crash), armed({point: crash_at(3)}), observer.open(life, point) as live:
             for tick in range(1, TICKS + 1):
                 observer.tick(live, events(tick))
         observer.again(3)

@@ -19,6 +19,7 @@ from tests.faults.world import (
     LONG,
     TICKS,
     Crash,
+    crash_at,
     digest_of,
     events,
     payloads,
@@ -253,16 +254,6 @@ def test_two_clones_that_share_a_witness_stop_each_other(sqlite_home: Home) -> N
     record("R12", "clones that share a witness", figure="one of them shows nothing", bar="0 differences", passed=True)
 
 
-def crash(left: int) -> Callable[[str], None]:
-    def act(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Crash
-
-    return act
-
-
 def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -> None:
     """Whoever could crash the process to see a tick with other noise could average the noise away."""
     restarts, chance, last = size(100, 1000), random.Random(13), 12
@@ -272,7 +263,7 @@ def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -
     while done < restarts:
         life = copy.copy()
         while True:
-            action = crash(chance.randint(1, 25))
+            action = crash_at(chance.randint(1, 25))
             try:
                 with armed(dict.fromkeys(POINTS, action)), life.open() as live:
                     for tick in range(1, live.tick_number + 1):
@@ -398,7 +389,7 @@ def test_a_retry_with_other_events_before_the_seal_draws_nothing(sqlite_home: Ho
     make = lambda secret: RecordingNoise(book)  # noqa: E731
     with (
         pytest.raises(Crash),
-        armed({"seal.before_commit": crash(1)}),
+        armed({"seal.before_commit": crash_at(1)}),
         copy.open(make_noise=make) as live,
     ):
         live.tick(events(1), position={"read": 1})
@@ -496,7 +487,7 @@ def test_rotated_at_every_tick_everything_stays_as_it_was(home: Home) -> None:
 def test_a_rotation_that_is_cut_off_happened_or_not(sqlite_home: Home, point: str) -> None:
     copy = sqlite_home.copy()
     old, new = Secret(bytes.fromhex(Path(copy.options["secret"]).read_text().strip())), fresh_secret()
-    with armed({point: crash(1)}), copy.open() as live:
+    with armed({point: crash_at(1)}), copy.open() as live:
         run_to(live, 2)
         with pytest.raises(Crash):
             live.rotate_secret(new)

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import unittest.mock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -142,7 +142,7 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-def sever(connections: list[Connection]) -> None:
+def sever(connections: Sequence[Connection]) -> None:
     """End connections as the end of their process would: nothing is written, copied over or rolled back."""
     for connection in connections:
         raw = connection._connection
@@ -154,7 +154,7 @@ def sever(connections: list[Connection]) -> None:
             raw.close()
 
 
-def crash_at(count: int, connections: list[Connection]) -> Callable[[str], None]:
+def crash_at(count: int, connections: Sequence[Connection] = ()) -> Callable[[str], None]:
     """An action that ends everything the so-many-th time that a place is reached."""
     left = count
 
@@ -163,6 +163,17 @@ def crash_at(count: int, connections: list[Connection]) -> Callable[[str], None]
         left -= 1
         if left == 0:
             sever(connections)
+            raise Crash
+
+    return act
+
+
+def crash_from(number: int) -> Callable[[str], None]:
+    """An action that ends the process whenever a place is reached after so many times."""
+    left = iter(range(number))
+
+    def act(_: str) -> None:
+        if next(left, None) is None:
             raise Crash
 
     return act
