@@ -32,7 +32,7 @@ from pianissimo.noise import (
     TreePlan,
 )
 from pianissimo.noise.plan import difference_variance
-from pianissimo.queries.user_sketch import UserHeavyKeys
+from pianissimo.queries.shared.user_sketch import UserHeavyKeys
 from pianissimo.selection import (
     FixedThresholdLaplace,
     LimitedDomain,

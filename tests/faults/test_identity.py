@@ -530,7 +530,7 @@ def test_a_stream_goes_on_with_its_plan_whatever_the_planner_would_choose_now(
 
     monkeypatch.setattr("pianissimo.stream.choosing._score", never)
     monkeypatch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
-    monkeypatch.setattr("pianissimo.queries.expected.GAUSSIAN_PLANS", {})
+    monkeypatch.setattr("pianissimo.queries.shared.expected.GAUSSIAN_PLANS", {})
     name = Counter.__name__
     Counter.__name__ = "Zaehler"
     try:

@@ -24,7 +24,7 @@ from tests.faults.separability import (
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.sources.event_files import FileTicks
-from pianissimo.queries import columns, query
+from pianissimo.queries.shared import columns, query
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.unit import User
 

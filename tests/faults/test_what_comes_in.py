@@ -251,7 +251,7 @@ def wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nan_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = "pianissimo.queries.value_query.number_column"
+    kept = "pianissimo.queries.shared.value_query.number_column"
     monkeypatch.setattr(kept, lambda name, frame: frame[name].cast(pl.Float64).fill_nan(0.0))
 
 

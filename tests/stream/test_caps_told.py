@@ -14,7 +14,7 @@ import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
-from pianissimo.queries.query import Query
+from pianissimo.queries.shared.query import Query
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.release import payload_of, release_of
 from pianissimo.stream.source_spec import FileFormat

@@ -35,7 +35,7 @@ def releases(
     from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
-    from pianissimo.queries.watching import EXHAUSTED
+    from pianissimo.queries.shared.watching import EXHAUSTED
     from pianissimo.stream.calendar import calendar_of
     from pianissimo.stream.legends import legend
     from pianissimo.stream.plan_table import WATCHED, about_told, in_window, never_below_zero

@@ -26,7 +26,7 @@ from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
-from pianissimo.queries.watching import EXHAUSTED
+from pianissimo.queries.shared.watching import EXHAUSTED
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
 from pianissimo.stream import Stream, StreamPlan, StreamRelease

@@ -11,7 +11,7 @@ import polars as pl
 
 from pianissimo.io.source_sizes import CUT_SHARE, counted_text
 from pianissimo.queries import Query
-from pianissimo.queries.query import UserMechanism
+from pianissimo.queries.shared.query import UserMechanism
 from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 
 

@@ -28,8 +28,8 @@ from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
-from pianissimo.queries.columns import fault_of
-from pianissimo.queries.key_query import not_listed
+from pianissimo.queries.shared.columns import fault_of
+from pianissimo.queries.shared.key_query import not_listed
 from pianissimo.stream.batches import user_input
 from pianissimo.stream.choosing import periods_of
 from pianissimo.stream.source_spec import FileSource, LiveSource, SparkSource

@@ -14,7 +14,7 @@ import polars as pl
 from pianissimo.io.sources.text_rows import Wanted, is_number
 from pianissimo.labels import Domain
 from pianissimo.queries import Quantiles, Query
-from pianissimo.queries.expected import number_text
+from pianissimo.queries.shared.expected import number_text
 from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 from pianissimo.unit import User
 

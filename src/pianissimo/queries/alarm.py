@@ -11,7 +11,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, TickCounts, quiet_threshold
-from pianissimo.queries.watching import Clocks, WatchingQuery
+from pianissimo.queries.shared.watching import Clocks, WatchingQuery
 
 
 @identified("query-alarm")

@@ -38,7 +38,8 @@ from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import Release
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.plan import NoisePlan, normal_quantile
-from pianissimo.queries.expected import (
+from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
+from pianissimo.queries.shared.expected import (
     OPEN_HORIZON,
     PREDICTED_TICKS,
     Candidate,
@@ -47,10 +48,9 @@ from pianissimo.queries.expected import (
     mebibytes,
     noise_plans,
 )
-from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.key_query import KeyQuery
-from pianissimo.queries.query import Maker, PlanFor, Query, UserMechanism
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.query import Maker, PlanFor, Query, UserMechanism
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.users import Cap, Counters, FixedCap, PeriodCap

@@ -23,14 +23,14 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan
 from pianissimo.noise.plan import NoisePlan, is_pure, normal_quantile
-from pianissimo.queries.answer_trees import meta_top_list
-from pianissimo.queries.asked import Tidy
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.key_query import KeyQuery
-from pianissimo.queries.label_query import LabelQuery, TreeMaker
-from pianissimo.queries.query import Maker, PlanFor
-from pianissimo.queries.released_tables import even_table
+from pianissimo.queries.shared.answer_trees import meta_top_list
+from pianissimo.queries.shared.asked import Tidy
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.label_query import LabelQuery, TreeMaker
+from pianissimo.queries.shared.query import Maker, PlanFor
+from pianissimo.queries.shared.released_tables import even_table
 from pianissimo.selection import SparseGumbel
 from pianissimo.users import Bars
 

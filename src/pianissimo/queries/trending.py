@@ -12,10 +12,10 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.monitors import TickCounts, TrendingMonitor, lone_threshold, quiet_threshold
-from pianissimo.queries.columns import LargeDomain, Reads, Role, checked_key, domain_of, labels_in
-from pianissimo.queries.expected import Candidate
-from pianissimo.queries.key_query import KeyQuery, check_single
-from pianissimo.queries.watching import Clocks, WatchingQuery
+from pianissimo.queries.shared.columns import LargeDomain, Reads, Role, checked_key, domain_of, labels_in
+from pianissimo.queries.shared.expected import Candidate
+from pianissimo.queries.shared.key_query import KeyQuery, check_single
+from pianissimo.queries.shared.watching import Clocks, WatchingQuery
 
 EXPECTED_KEYS = 10**6
 """How many keys a tick is thought to have where nobody knows them, to say what will be found."""

@@ -23,7 +23,7 @@ from pianissimo.durable.records import StoredRelease, StreamRecord
 from pianissimo.errors import ParameterError, PianissimoError, StoreError
 from pianissimo.io.inspect import ledger_of
 from pianissimo.ledger import Ledger, history
-from pianissimo.queries.expected import OPEN_HORIZON
+from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
 from pianissimo.stream.calendar import iso, json_moment

@@ -24,8 +24,8 @@ from pianissimo.loss.losses import Unit, float_up
 from pianissimo.mechanism import in_shards
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
-from pianissimo.queries.expected import OPEN_HORIZON, Candidate, Share
-from pianissimo.queries.of_users import UserSetting, weighed_ways
+from pianissimo.queries.shared.expected import OPEN_HORIZON, Candidate, Share
+from pianissimo.queries.shared.of_users import UserSetting, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods
 from pianissimo.stream.stream_plan import QueryPlan, StreamPlan, distinct_mechanisms, expected_sizes
 from pianissimo.unit import EvenPeriods, Periods, User

@@ -15,8 +15,8 @@ from pianissimo.errors import InputError, ParameterError, StateError
 from pianissimo.mechanism import BySlot, Conversation, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
-from pianissimo.queries.of_users import above_cap_table
-from pianissimo.queries.watching import exhausted_table
+from pianissimo.queries.shared.of_users import above_cap_table
+from pianissimo.queries.shared.watching import exhausted_table
 from pianissimo.stream.batches import as_frame, check_has, query_inputs, table_of, times_in, user_input
 from pianissimo.stream.calendar import LARGEST_TIME, iso, microseconds
 from pianissimo.stream.release import StreamRelease, Tidier

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
-from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
-from pianissimo.queries.label_query import WHEN_FIRST_HELD
 from pianissimo.queries.mean import MEAN_OF
-from pianissimo.queries.query import SHOWN_FOR_TOTALS
+from pianissimo.queries.shared.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.shared.label_query import WHEN_FIRST_HELD
+from pianissimo.queries.shared.query import SHOWN_FOR_TOTALS
 
 if TYPE_CHECKING:
     # Whoever makes a stream prints nothing yet: rich is a tenth of what making one takes.

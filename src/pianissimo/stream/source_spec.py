@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pianissimo.queries.expected import OPEN_HORIZON
+from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.stream.calendar import TickCalendar, as_utc, zone_of
 from pianissimo.stream.toml_table import listed, shown
 from pianissimo.unit import User

@@ -15,7 +15,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability, duration_of, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
-from pianissimo.queries.expected import OPEN_HORIZON
+from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.stream.calendar import zone_of
 from pianissimo.stream.source_spec import (
     NO_END,

@@ -19,8 +19,8 @@ from pianissimo.errors import StateError
 from pianissimo.loss.composition import Price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
 from pianissimo.queries import Query
-from pianissimo.queries.expected import Candidate, ExpectedError, number_text
-from pianissimo.queries.of_users import cap_told
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, number_text
+from pianissimo.queries.shared.of_users import cap_told
 from pianissimo.stream.calendar import TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.notebook import plan_html

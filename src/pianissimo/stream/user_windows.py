@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pianissimo.queries.released_tables import released_table, scaled, with_cap
+from pianissimo.queries.shared.released_tables import released_table, scaled, with_cap
 from pianissimo.users import ABOVE_CAP, AdaptiveCap, CutOff, EachPeriod, Law
 from pianissimo.users.counters import UserBudget
 

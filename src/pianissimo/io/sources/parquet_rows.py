@@ -16,7 +16,7 @@ from pianissimo.errors import InputError
 from pianissimo.io.sources.parquet_sizes import MalformedError, unfolded_size
 from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted
 from pianissimo.labels import labels_of
-from pianissimo.queries.columns import first_labels
+from pianissimo.queries.shared.columns import first_labels
 
 PIECE = 2**20
 """The most rows that are read at once."""

@@ -17,7 +17,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain
-from pianissimo.queries.columns import (
+from pianissimo.queries.shared.columns import (
     NULL_LABEL,
     Reads,
     Role,

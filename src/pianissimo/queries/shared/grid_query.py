@@ -21,14 +21,23 @@ from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.asked import Nulls
-from pianissimo.queries.columns import LargeDomain, Reads, Role, checked_key, domain_of, exactly, fault_of, labels_in
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import unknown_thresholds
-from pianissimo.queries.key_query import KeyQuery, check_single, labels_left_out
-from pianissimo.queries.label_query import series_of, user_cap_thresholds, user_thresholds
-from pianissimo.queries.query import PlanFor, Query, UserMechanism
-from pianissimo.queries.value_query import ValueQuery
+from pianissimo.queries.shared.asked import Nulls
+from pianissimo.queries.shared.columns import (
+    LargeDomain,
+    Reads,
+    Role,
+    checked_key,
+    domain_of,
+    exactly,
+    fault_of,
+    labels_in,
+)
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.shared.key_query import KeyQuery, check_single, labels_left_out
+from pianissimo.queries.shared.label_query import series_of, user_cap_thresholds, user_thresholds
+from pianissimo.queries.shared.query import PlanFor, Query, UserMechanism
+from pianissimo.queries.shared.value_query import ValueQuery
 from pianissimo.users import AdaptiveCap, Cap, Counters, Head, LabelSumsHead
 from pianissimo.users.user_label_sums import UserLabelSums
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 
 from pianissimo.errors import ParameterError
-from pianissimo.queries.asked import Nulls
-from pianissimo.queries.columns import Reads, Role, check_column, is_finite, number_column
-from pianissimo.queries.expected import Candidate
-from pianissimo.queries.query import Query
+from pianissimo.queries.shared.asked import Nulls
+from pianissimo.queries.shared.columns import Reads, Role, check_column, is_finite, number_column
+from pianissimo.queries.shared.expected import Candidate
+from pianissimo.queries.shared.query import Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

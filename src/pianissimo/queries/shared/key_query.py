@@ -8,10 +8,10 @@ import polars as pl
 
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.queries.asked import Nulls
-from pianissimo.queries.columns import Reads, Role, checked_key, event_numbers, fault_of, labels_in
-from pianissimo.queries.expected import Candidate
-from pianissimo.queries.query import Query
+from pianissimo.queries.shared.asked import Nulls
+from pianissimo.queries.shared.columns import Reads, Role, checked_key, event_numbers, fault_of, labels_in
+from pianissimo.queries.shared.expected import Candidate
+from pianissimo.queries.shared.query import Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,10 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.monitors import RaceMonitor, TickCounts, clock_delta, lone_event_threshold, noise_margin, tick_noise
 from pianissimo.monitors.alarms import Found
-from pianissimo.queries.asked import Tidy
-from pianissimo.queries.expected import Candidate, ExpectedError, Share
-from pianissimo.queries.query import Maker, Query, parts_of
-from pianissimo.queries.released_tables import released_table, with_cap
+from pianissimo.queries.shared.asked import Tidy
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share
+from pianissimo.queries.shared.query import Maker, Query, parts_of
+from pianissimo.queries.shared.released_tables import released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from pianissimo.labels import MOST_LABELS
 from pianissimo.loss.losses import Unit
 from pianissimo.mechanism import Release, Windowed
 from pianissimo.noise.plan import NoisePlan, is_pure
-from pianissimo.queries.asked import Asked
-from pianissimo.queries.columns import join_labels, split_labels, told_value
-from pianissimo.queries.expected import (
+from pianissimo.queries.shared.asked import Asked
+from pianissimo.queries.shared.columns import join_labels, split_labels, told_value
+from pianissimo.queries.shared.expected import (
     Candidate,
     ExpectedError,
     PlanMaker,
@@ -31,8 +31,8 @@ from pianissimo.queries.expected import (
     number_text,
     predict_error,
 )
-from pianissimo.queries.past import default_history, past_told
-from pianissimo.queries.released_tables import bars_table, count_table, released_table, with_cap
+from pianissimo.queries.shared.past import default_history, past_told
+from pianissimo.queries.shared.released_tables import bars_table, count_table, released_table, with_cap
 from pianissimo.unit import User
 from pianissimo.users import (
     AboveHead,

@@ -25,7 +25,7 @@ from pianissimo.labels import Domain
 from pianissimo.noise import TreePlan, best_base
 from pianissimo.noise.plan import normal_quantile
 from pianissimo.noise.tree import digits_of
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, Variances, release_variances
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, Variances, release_variances
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 
 CANDIDATES = 10
