@@ -33,7 +33,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
 CORE_USERS = {
-    "io/sources/json_rows.py",
+    "io/sources/rows/json_rows.py",
     "labels.py",
     "monitors/above_threshold.py",
     "names.py",

@@ -14,7 +14,7 @@ from pianissimo.budget import Budget
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
-from pianissimo.io.sources.parquet_rows import read_parquet_piece
+from pianissimo.io.sources.rows.parquet_rows import read_parquet_piece
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
 from pianissimo.stream.source_spec import FileSource

@@ -14,10 +14,10 @@ from tests.io.reading import read_rows, write_count
 from pianissimo.budget import Budget
 from pianissimo.cli.render import cell
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io.sources import text_rows
 from pianissimo.io.sources.event_files import CheckedRows
+from pianissimo.io.sources.rows import text_rows
+from pianissimo.io.sources.rows.text_rows import Written
 from pianissimo.io.sources.source_records import Records, RowJudge
-from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
 from pianissimo.stream.source_spec import FileSource

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from pianissimo.errors import InputError
-from pianissimo.io.sources import parquet_rows
-from pianissimo.io.sources.text_rows import Wanted
+from pianissimo.io.sources.rows import parquet_rows
+from pianissimo.io.sources.rows.text_rows import Wanted
 
 WANTED = Wanted(labels={"drug": False}, values=["price"])
 

@@ -14,8 +14,8 @@ from tests.io.reading import read_rows, write_count
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.event_files import FileTicks
+from pianissimo.io.sources.rows.text_rows import Written
 from pianissimo.io.sources.source_records import Records, RowJudge
-from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count
 from pianissimo.stream import Stream, calendar
 from pianissimo.stream.calendar import microseconds

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 import pianissimo as pp
 from pianissimo.cli.main import cli
-from pianissimo.stream import legends
-from pianissimo.stream.legends import legend
-from pianissimo.stream.plan_table import FIRST_SEEN
+from pianissimo.stream.shown import legends
+from pianissimo.stream.shown.legends import legend
+from pianissimo.stream.shown.plan_table import FIRST_SEEN
 
 CLOSED = pl.DataFrame({"estimate": [30], "low": [10], "high": [50], "cap": [64]})
 OPEN = CLOSED.with_columns(high=pl.lit(None, dtype=pl.Int64))

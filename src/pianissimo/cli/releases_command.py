@@ -37,8 +37,8 @@ def releases(
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.shared.watching import EXHAUSTED
     from pianissimo.stream.calendar import calendar_of
-    from pianissimo.stream.legends import legend
-    from pianissimo.stream.plan_table import WATCHED, about_told, in_window, never_below_zero
+    from pianissimo.stream.shown.legends import legend
+    from pianissimo.stream.shown.plan_table import WATCHED, about_told, in_window, never_below_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")

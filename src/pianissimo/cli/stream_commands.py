@@ -208,7 +208,7 @@ def run(
     from pianissimo.io.runs import is_known, run_durably, run_file
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
-    from pianissimo.stream.legends import share_text
+    from pianissimo.stream.shown.legends import share_text
     from pianissimo.stream.source_spec import LiveSource
     from pianissimo.stream.spec import load_spec
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.io.sources.text_rows import Wanted, is_number
+from pianissimo.io.sources.rows.text_rows import Wanted, is_number
 from pianissimo.labels import Domain
 from pianissimo.queries import Quantiles, Query
 from pianissimo.queries.shared.expected import number_text

@@ -27,9 +27,9 @@ from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
 from pianissimo.stream.calendar import iso, json_moment
-from pianissimo.stream.plan_table import WATCHED, about_told, hidden_unit, never_below_zero
 from pianissimo.stream.published_windows import PublishedWindows, differences_of, told_caps, windowless
 from pianissimo.stream.release import release_of, row_by_row
+from pianissimo.stream.shown.plan_table import WATCHED, about_told, hidden_unit, never_below_zero
 
 MEMORY = 128 << 20
 """Bytes of releases that are kept at hand; older ones are read from the store when they are asked for."""

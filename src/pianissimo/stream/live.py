@@ -16,8 +16,8 @@ from pianissimo.noise import Noise
 from pianissimo.stream.batches import as_frame, check_has, columns_read, table_of, times_in
 from pianissimo.stream.calendar import asked_of_times, microseconds
 from pianissimo.stream.live_core import LiveCore
-from pianissimo.stream.notebook import progress_of
 from pianissimo.stream.release import MOMENT, TIMES, StreamRelease
+from pianissimo.stream.shown.notebook import progress_of
 from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.unit import User
 
@@ -107,7 +107,7 @@ class Live:
 
     def plot(self) -> Any:
         """A picture of what was released over the last ticks, as a matplotlib figure: totals with error bands."""
-        from pianissimo.stream.pictures import plot_live
+        from pianissimo.stream.shown.pictures import plot_live
 
         if self._last is None:
             raise StateError("a live stream must have released a tick to be drawn, got none")

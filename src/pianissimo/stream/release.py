@@ -100,7 +100,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def plot(self) -> Any:
         """A picture of it, as a matplotlib figure: estimates with their error bars, a panel a query."""
-        from pianissimo.stream.pictures import plot_release
+        from pianissimo.stream.shown.pictures import plot_release
 
         return plot_release(self)
 
@@ -108,7 +108,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
         return f"StreamRelease(tick={self.tick}, {', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        from pianissimo.stream.legends import legend
+        from pianissimo.stream.shown.legends import legend
 
         parts, about = [], self.about()
         for name, table in self.items():

@@ -23,8 +23,8 @@ from pianissimo.queries.shared.expected import Candidate, ExpectedError, number_
 from pianissimo.queries.shared.of_users import cap_told
 from pianissimo.stream.calendar import TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
-from pianissimo.stream.notebook import plan_html
-from pianissimo.stream.plan_table import LEGEND_FACTS, OF_USE, in_window, promise_text, render_plan, words_of
+from pianissimo.stream.shown.notebook import plan_html
+from pianissimo.stream.shown.plan_table import LEGEND_FACTS, OF_USE, in_window, promise_text, render_plan, words_of
 from pianissimo.unit import Periods, User
 from pianissimo.users import EachPeriod
 
@@ -270,7 +270,7 @@ class StreamPlan:
 
     def plot(self) -> Any:
         """A picture of the errors to expect, as a matplotlib figure."""
-        from pianissimo.stream.pictures import plot_plan
+        from pianissimo.stream.shown.pictures import plot_plan
 
         return plot_plan(self)
 

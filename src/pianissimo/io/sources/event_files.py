@@ -24,10 +24,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
-from pianissimo.io.sources.json_rows import read_jsonl_file
-from pianissimo.io.sources.parquet_rows import PIECE, read_parquet_piece, read_parquet_times
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.parquet_rows import PIECE, read_parquet_piece, read_parquet_times
+from pianissimo.io.sources.rows.text_rows import PACKED, Piece, Wanted, Written, read_csv_file
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.io.sources.text_rows import PACKED, Piece, Wanted, Written, read_csv_file
 from pianissimo.stream.source_spec import FileFormat, FileSource
 from pianissimo.stream.spec import StreamSpec
 

@@ -22,9 +22,9 @@ import polars as pl
 
 from pianissimo.errors import InputError, SourceError
 from pianissimo.io.sources.event_files import FilesRead, Refused, RowChecker, check_share, identity_of, warn_of_missing
-from pianissimo.io.sources.json_rows import read_jsonl_file
-from pianissimo.io.sources.parquet_rows import PIECE, parquet_rows, read_parquet_piece
-from pianissimo.io.sources.text_rows import (
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.parquet_rows import PIECE, parquet_rows, read_parquet_piece
+from pianissimo.io.sources.rows.text_rows import (
     BYTE_ORDER_MARK,
     LONGEST_LINE,
     PACKED,

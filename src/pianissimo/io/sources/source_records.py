@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from pianissimo.errors import InputError, PianissimoError
-from pianissimo.io.sources.json_rows import JsonReader
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, Written, csv_piece, header_of, no_rows
+from pianissimo.io.sources.rows.json_rows import JsonReader
+from pianissimo.io.sources.rows.text_rows import REFUSED, Piece, Wanted, Written, csv_piece, header_of, no_rows
 from pianissimo.queries import Query, Role
 from pianissimo.stream.batches import columns_read, row_faults
 from pianissimo.stream.calendar import ASKED_OF_TIMES, TickCalendar

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from pianissimo.errors import SourceError
+from pianissimo.io.sources.rows.text_rows import BYTE_ORDER_MARK, LONGEST_LINE, NO_TEXT, split_lines
 from pianissimo.io.sources.source_records import Records
-from pianissimo.io.sources.text_rows import BYTE_ORDER_MARK, LONGEST_LINE, NO_TEXT, split_lines
 
 MOST_BYTES = 64 * 2**20
 """So much is held; then whoever writes has to wait."""

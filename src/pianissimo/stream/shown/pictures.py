@@ -85,7 +85,7 @@ def plot_live(last: "StreamRelease", between: Callable[[int, int], "StreamReleas
 
 def _told_bars(release: "StreamRelease", tables: Iterable[pl.DataFrame]) -> str:
     """What intervals mean, in a line; and that some have an end that nothing bounds."""
-    from pianissimo.stream.legends import share_text
+    from pianissimo.stream.shown.legends import share_text
 
     is_open = any(table["high"].null_count() or table["low"].null_count() for table in tables)
     ends = "; open ends: what the cap cuts off is missing" if is_open else ""

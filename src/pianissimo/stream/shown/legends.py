@@ -10,7 +10,7 @@ import polars as pl
 
 from pianissimo.queries.shared.of_users import REACHES
 from pianissimo.queries.shared.watching import EXHAUSTED
-from pianissimo.stream.plan_table import about_numbers
+from pianissimo.stream.shown.plan_table import about_numbers
 from pianissimo.users import ABOVE_CAP
 
 BOTH_OPEN = (

@@ -20,7 +20,7 @@ import polars as pl
 
 from pianissimo import _core, codec
 from pianissimo.checks import decoded
-from pianissimo.io.sources.text_rows import REFUSED, Part, Piece, Wanted, read_blocks
+from pianissimo.io.sources.rows.text_rows import REFUSED, Part, Piece, Wanted, read_blocks
 from pianissimo.labels import label_text
 from pianissimo.queries.shared.columns import first_labels
 from pianissimo.stream.calendar import EPOCHS

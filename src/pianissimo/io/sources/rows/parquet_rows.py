@@ -13,8 +13,8 @@ from typing import NoReturn
 import polars as pl
 
 from pianissimo.errors import InputError
-from pianissimo.io.sources.parquet_sizes import MalformedError, unfolded_size
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted
+from pianissimo.io.sources.rows.parquet_sizes import MalformedError, unfolded_size
+from pianissimo.io.sources.rows.text_rows import REFUSED, Piece, Wanted
 from pianissimo.labels import labels_of
 from pianissimo.queries.shared.columns import first_labels
 
