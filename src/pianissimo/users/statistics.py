@@ -24,15 +24,7 @@ from pianissimo.noise.running import series_keys
 from pianissimo.stored_parts import TRANSIENT
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, UserBudget
-from pianissimo.users.heads import (
-    AboveHead,
-    CountHead,
-    HistogramHead,
-    Signs,
-    SumHead,
-    batch_column,
-    signs_of,
-)
+from pianissimo.users.heads import AboveHead, CountHead, HistogramHead, Signs, SumHead, batch_column, signs_of
 from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
