@@ -7,11 +7,8 @@ import sys
 from tests.faults.walk import visited
 
 MOST = {"a tick in memory": 20, "a durable tick": 37, "reopening": 48}
-"""Modules. Before the second edition of the house 42 and 66, of a stream with three queries; 25 and 35 right after it,
-before shared batches, packed moves, places of files by what changed, the four steps, the stored state, retention, ticks
-that are gathered elsewhere or sealed together, keys by purpose, sealed noise, whom charges hide, the fields of queries,
-the tables of releases, who may go on and what is stored of a state had files of their own: a file more is fewer lines
-to read at a time.
+"""Modules that are visited, of which whoever follows such a step reads something: a file more is fewer lines to read at
+a time, and one more place to look.
 """
 
 

@@ -228,7 +228,7 @@ def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | No
     bad = _bad_masses(queries, weights, set_aside)
     watched = sum((weight for query, weight in zip(queries, weights, strict=True) if query.watched), Fraction(0))
     epsilon = Fraction(budget.epsilon)
-    # No plan has more than four nodes a tick and series; see `noise_plan.plan_loss`.
+    # No plan has more than four nodes a tick and series; see `noise.plan.plan_loss`.
     ticks = OPEN_HORIZON if horizon is None else horizon
     distance = 4 * (ticks + 1) * sum(query.series for query in queries) * DRAW_DISTANCE
     rho = budget.rho(bad=set_aside, distance=distance, beside=epsilon * watched)

@@ -227,8 +227,6 @@ def split_lines(block: bytes) -> pl.Series:
 
 LABEL_SEPARATOR = ";"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-
-
 MOST_COLUMNS = 4096
 """In the header of a CSV file."""
 
