@@ -12,11 +12,10 @@ from pianissimo.counting import Counter, EventQuantiles, KnownHistogram, LabelSu
 from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
-from pianissimo.monitors import Alarms, FixedLength, TickCounts, TrendingMonitor
+from pianissimo.monitors import TickCounts
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
-from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.unit import EvenPeriods
 from pianissimo.users import (
     AdaptiveCap,
@@ -26,7 +25,6 @@ from pianissimo.users import (
     HistogramHead,
     LabelSumsHead,
     OctaveCap,
-    PeriodCap,
     QuantilesHead,
     UserDistinct,
     UserStatistics,
@@ -284,73 +282,3 @@ EVENT_CASES = {
     ),
 }
 """Those of single events that are audited by enumerations of their own: tests/counting and tests/monitors."""
-
-
-def as_single(events: list[list[str]]) -> pl.Series:
-    """One key an event."""
-    return pl.Series([event[0] if event else "none" for event in events], dtype=pl.String)
-
-
-def as_holdings(events: list[list[str]]) -> pl.DataFrame:
-    """The first label is the user, the others the keys that she holds."""
-    pairs = [(event[0], key) for event in events for key in event[1:]]
-    return pl.DataFrame(pairs, schema={"user": pl.String, "key": pl.String}, orient="row")
-
-
-def as_matches(events: list[list[str]]) -> pl.DataFrame:
-    """The first label is the user; her event matches what it holds besides."""
-    return pl.DataFrame(
-        {
-            "user": pl.Series([event[0] if event else "nobody" for event in events], dtype=pl.String),
-            "a": pl.Series(["a" in event[1:] for event in events], dtype=pl.Boolean),
-            "b": pl.Series(["b" in event[1:] for event in events], dtype=pl.Boolean),
-        }
-    )
-
-
-def trending(**fields: Any) -> TrendingMonitor:
-    return TrendingMonitor(horizon=6, alarms_per_user=2, scale=QUARTER, **fields)
-
-
-MORE_CASES = {
-    "sketch tree": Case(
-        SketchTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2, max_keys_per_event=2), as_labels, always_shown=False
-    ),
-    "published tree": Case(PublishedTree.gaussian(horizon=6, rho=200.0, bad=0.5, k=2), as_single, always_shown=False),
-    "running sketch": Case(RunningSketch.calibrated(horizon=6, rho=200.0, bad=0.5, k=2), as_single, always_shown=False),
-    "set tree": Case(SetTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2), as_labels, always_shown=False),
-    "set tree with a total": Case(
-        SetTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2, max_keys_per_event=2, with_total=True),
-        as_labels,
-        always_shown=False,
-    ),
-    "trends": Case(
-        trending(threshold=3, max_keys_per_user=2, delta_skip=Fraction(1, 2)), as_holdings, always_shown=False
-    ),
-    "trends of a domain": Case(trending(threshold=2, domain=DOMAIN), as_holdings, always_shown=False),
-    "trends of a huge domain": Case(
-        trending(threshold=2, max_keys_per_user=2, domain=FixedLength("abc", 1)), as_holdings, always_shown=False
-    ),
-    "alarms": Case(
-        Alarms(horizon=6, thresholds=(("a", 1), ("b", 2)), alarms_per_user=2, scale=QUARTER),
-        as_matches,
-        always_shown=False,
-    ),
-    "trends by period": Case(
-        trending(threshold=2, domain=DOMAIN, period=2, tells_exhausted=True), as_holdings, always_shown=False
-    ),
-    "alarms by period": Case(
-        Alarms(horizon=6, thresholds=(("a", 1),), alarms_per_user=1, scale=QUARTER, period=3, tells_exhausted=True),
-        as_matches,
-        always_shown=False,
-    ),
-    "unsigned sum of users": Case(
-        UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)), as_users, always_shown=True
-    ),
-    "count of users by period": Case(
-        UserStatistics(cap=PeriodCap(units=2, ticks=2), plan=TreePlan, horizon=6, rho=Fraction(2)),
-        as_users,
-        always_shown=True,
-    ),
-}
-"""Sketches and monitors over ticks, and what differs from others in a setting alone: whether they gather as all do."""

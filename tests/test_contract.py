@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.mechanisms import CASES, EVENT_CASES, MORE_CASES, USER_CASES, Case
+from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case
 from tests.pin_guarantees import PINNED, promise_of, promises
 from tests.shared_checks import (
     check_combining,
@@ -29,34 +29,31 @@ events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), ma
 ticks = st.lists(events, min_size=6, max_size=6)
 ALL_CASES = CASES | USER_CASES | EVENT_CASES
 every_mechanism = pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES.keys())
-GATHERED = ALL_CASES | MORE_CASES
-every_gathered = pytest.mark.parametrize("case", GATHERED.values(), ids=GATHERED.keys())
 few_examples = settings(max_examples=size(8, 25), deadline=None)
 
 
-@every_gathered
+@every_mechanism
 @few_examples
 @given(batch=events, cuts=st.lists(st.integers(0, 12), max_size=3))
 def test_batches_split_anyhow_count_the_same(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
-    """Where they are cut may depend on the number of events: it must not enter what is released."""
     check_splitting(case.mechanism, case.as_batch(batch), cuts)
 
 
-@every_gathered
+@every_mechanism
 @few_examples
 @given(batch=events, cuts=st.lists(st.integers(0, 12), min_size=1, max_size=3))
 def test_what_pieces_add_together_is_what_the_whole_adds(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
     check_combining(case.mechanism, case.as_batch(batch), cuts)
 
 
-@every_gathered
+@every_mechanism
 @few_examples
 @given(stream=ticks, stop=st.integers(0, 6))
 def test_saving_and_resuming_change_nothing(case: Case, stream: list[list[list[str]]], stop: int) -> None:
     check_resuming(case.mechanism, [case.as_batch(batch) for batch in stream], stop)
 
 
-@every_gathered
+@every_mechanism
 @few_examples
 @given(stream=ticks, order=st.permutations(range(12)))
 def test_what_a_tick_adds_can_be_stored_and_counted_later(

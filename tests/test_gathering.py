@@ -1,5 +1,6 @@
-"""What a batch adds: it is the same whatever was counted before, and no user can be found in it."""
+"""What a batch adds, of the mechanisms of streams that `tests/mechanisms.py` does not list: sketches and monitors."""
 
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -9,26 +10,130 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.mechanisms import CASES, MORE_CASES, USER_CASES, Case
+from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
+from tests.shared_checks import check_combining, check_gathering, check_resuming, check_splitting
 
 from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import InputError
 from pianissimo.mechanism import Run
-from pianissimo.monitors import TrendingMonitor
-from pianissimo.sketches import MisraGries, SketchTree
+from pianissimo.monitors import Alarms, FixedLength, TrendingMonitor
+from pianissimo.noise import HaarPlan, TreePlan
+from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.tree_nodes import OpenKeys, OpenSets, gather_keys, gather_sets
 from pianissimo.testing import SeededNoise
-from pianissimo.users import EachPeriod
+from pianissimo.users import EachPeriod, PeriodCap, UserStatistics, UserSum
 from pianissimo.users.user_labels import UserLabels
+
+SCALE = Fraction(1, 4)
+
+
+def as_single(events: list[list[str]]) -> pl.Series:
+    """One key an event."""
+    return pl.Series([event[0] if event else "none" for event in events], dtype=pl.String)
+
+
+def as_holdings(events: list[list[str]]) -> pl.DataFrame:
+    """The first label is the user, the others the keys that she holds."""
+    pairs = [(event[0], key) for event in events for key in event[1:]]
+    return pl.DataFrame(pairs, schema={"user": pl.String, "key": pl.String}, orient="row")
+
+
+def as_matches(events: list[list[str]]) -> pl.DataFrame:
+    """The first label is the user; her event matches what it holds besides."""
+    return pl.DataFrame(
+        {
+            "user": pl.Series([event[0] if event else "nobody" for event in events], dtype=pl.String),
+            "a": pl.Series(["a" in event[1:] for event in events], dtype=pl.Boolean),
+            "b": pl.Series(["b" in event[1:] for event in events], dtype=pl.Boolean),
+        }
+    )
+
+
+def trending(**fields: Any) -> TrendingMonitor:
+    return TrendingMonitor(horizon=6, alarms_per_user=2, scale=SCALE, **fields)
+
+
+MORE = {
+    "sketch tree": Case(
+        SketchTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2, max_keys_per_event=2), as_labels, always_shown=False
+    ),
+    "published tree": Case(PublishedTree.gaussian(horizon=6, rho=200.0, bad=0.5, k=2), as_single, always_shown=False),
+    "running sketch": Case(RunningSketch.calibrated(horizon=6, rho=200.0, bad=0.5, k=2), as_single, always_shown=False),
+    "set tree": Case(SetTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2), as_labels, always_shown=False),
+    "set tree with a total": Case(
+        SetTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2, max_keys_per_event=2, with_total=True),
+        as_labels,
+        always_shown=False,
+    ),
+    "trends": Case(
+        trending(threshold=3, max_keys_per_user=2, delta_skip=Fraction(1, 2)), as_holdings, always_shown=False
+    ),
+    "trends of a domain": Case(trending(threshold=2, domain=DOMAIN), as_holdings, always_shown=False),
+    "trends of a huge domain": Case(
+        trending(threshold=2, max_keys_per_user=2, domain=FixedLength("abc", 1)), as_holdings, always_shown=False
+    ),
+    "alarms": Case(
+        Alarms(horizon=6, thresholds=(("a", 1), ("b", 2)), alarms_per_user=2, scale=SCALE),
+        as_matches,
+        always_shown=False,
+    ),
+    "trends by period": Case(
+        trending(threshold=2, domain=DOMAIN, period=2, tells_exhausted=True), as_holdings, always_shown=False
+    ),
+    "alarms by period": Case(
+        Alarms(horizon=6, thresholds=(("a", 1),), alarms_per_user=1, scale=SCALE, period=3, tells_exhausted=True),
+        as_matches,
+        always_shown=False,
+    ),
+    "unsigned sum of users": Case(
+        UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)), as_users, always_shown=True
+    ),
+    "count of users by period": Case(
+        UserStatistics(cap=PeriodCap(units=2, ticks=2), plan=TreePlan, horizon=6, rho=Fraction(2)),
+        as_users,
+        always_shown=True,
+    ),
+}
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)
-GATHERED = CASES | USER_CASES | MORE_CASES
+more_mechanisms = pytest.mark.parametrize("case", MORE.values(), ids=MORE.keys())
 few_examples = settings(max_examples=size(8, 25), deadline=None)
 
 
-@pytest.mark.parametrize("case", GATHERED.values(), ids=GATHERED.keys())
+@more_mechanisms
+@few_examples
+@given(stream=ticks, order=st.permutations(range(12)))
+def test_what_a_tick_adds_can_be_stored_and_counted_later(
+    case: Case, stream: list[list[list[str]]], order: list[int]
+) -> None:
+    check_gathering(case.mechanism, [case.as_batch(batch) for batch in stream], order)
+
+
+@more_mechanisms
+@few_examples
+@given(batch=events, cuts=st.lists(st.integers(0, 12), max_size=3))
+def test_where_batches_are_cut_is_no_matter(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
+    """Where they are cut may depend on the number of events: it must not enter what is released."""
+    check_splitting(case.mechanism, case.as_batch(batch), cuts)
+
+
+@more_mechanisms
+@few_examples
+@given(batch=events, cuts=st.lists(st.integers(0, 12), min_size=1, max_size=3))
+def test_what_pieces_add_together_is_what_the_whole_adds(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
+    check_combining(case.mechanism, case.as_batch(batch), cuts)
+
+
+@more_mechanisms
+@few_examples
+@given(stream=ticks, stop=st.integers(0, 6))
+def test_saving_and_resuming_change_nothing(case: Case, stream: list[list[list[str]]], stop: int) -> None:
+    check_resuming(case.mechanism, [case.as_batch(batch) for batch in stream], stop)
+
+
+@pytest.mark.parametrize("case", (CASES | USER_CASES | MORE).values(), ids=(CASES | USER_CASES | MORE).keys())
 @few_examples
 @given(first=events, second=events)
 def test_an_update_adds_what_is_gathered_and_what_is_gathered_knows_nothing_of_others(
@@ -65,7 +170,7 @@ def _keeps_labels_as_they_come(mechanism: Any) -> bool:
     return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | TrendingMonitor | UserLabels)
 
 
-@pytest.mark.parametrize("case", (USER_CASES | MORE_CASES).values(), ids=(USER_CASES | MORE_CASES).keys())
+@pytest.mark.parametrize("case", (USER_CASES | MORE).values(), ids=(USER_CASES | MORE).keys())
 def test_no_users_id_is_in_what_is_gathered(case: Case) -> None:
     canary = "canary-of-the-gathered"
     batch = case.as_batch([[canary, "a", "b"], ["b", "a"]])
