@@ -89,8 +89,6 @@ once. What it would take them to answer again is measured here.
 """
 _COLUMNS = (
     "library",
-    "version",
-    "hides",
     "running total for a year",
     "one hour",
     "labels, once",
@@ -99,11 +97,11 @@ _COLUMNS = (
     "draws a second",
 )
 _HOW = """
-## How each row is made
+## What each can hide, and how its row is made
 
 Each needs its own environment, which the command makes where there is none. FOLDER is any folder.
 
-| library | version | installed with | measured by | measured on |
+| library | hides | installed with | measured by | measured on |
 | --- | --- | --- | --- | --- |
 """
 
@@ -116,17 +114,17 @@ def page(results: dict[str, Any]) -> str:
         if found is None:
             continue
         if "missing" in found:
-            rows.append([title, "", "", f"*not measured: {found['missing']}*", "", "", "", "", ""])
+            rows.append([title, f"*not measured: {found['missing']}*", "", "", "", "", ""])
             continue
         labels = [_labels(found.get(key)) for key in ("labels_once", "labels_hourly", "heavy")]
         hour, draws = (_number(found.get(key)) for key in ("hour", "draws_a_second"))
-        rows.append([title, found["version"], found["privacy"], _running(found), hour, *labels, draws])
+        rows.append([f"{title} {found['version']}", _running(found), hour, *labels, draws])
         packages = " ".join(f'"{each}"' if "<" in each or "[" in each else each for each in PACKAGES.get(name, ()))
         install, command = (
             f"pip install {packages}" if packages else "make build",
             f"python -m benchmarks.peers FOLDER {name}",
         )
-        made += f"| {title} | {found['version']} | `{install}` | `{command}` | {found['date']} |\n"
+        made += f"| {title} {found['version']} | {found['privacy']} | `{install}` | `{command}` | {found['date']} |\n"
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{_HEAD}{table}\n\nMeasured on virtual cores with other work on them: CPU seconds are sizes.\n{_HOW}{made}"
 
