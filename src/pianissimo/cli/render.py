@@ -252,7 +252,8 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         notes.append(f"verified; witness {content['head']}")
     if "epsilon" in units:
         notes.append(
-            "note: each line is at most what its charge costs alone; several together cost at most their sum: see spent"
+            "note: a charge is told as if it were alone; several cost together at most their sum, so what is left is "
+            "at least budget minus spent"
         )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))

@@ -147,6 +147,9 @@ def _draw_table(axes: Any, name: str, table: pl.DataFrame) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(_with_commas)
+    begin, end = axes.get_xlim()
+    if end - begin < 1:
+        axes.set_xlim(begin - 1, end + 1)  # one number, with no bar: not between hundredths
     left = f", the first {shown.height} of {table.height:,}" if shown.height < table.height else ""
     axes.set_title(f"{_short(name)}{left}", loc="left", fontsize=9)
 
