@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -87,7 +88,7 @@ def test_a_mean_that_noise_took_to_an_end_of_its_range_is_shown_as_a_bound() -> 
 def test_times_are_those_of_the_clocks_of_the_stream(tmp_path: Path) -> None:
     asked = [pp.Count("n"), pp.Mean("mean", value="x", range=(0, 9)), pp.Alarm("bell", where="x > 3")]
     for zone, first in (("Europe/Berlin", "2026-03-29 00:00:00+01:00"), ("UTC", "2026-03-29 00:00:00 UTC")):
-        days = {"tick": "1d", "origin": "2026-03-29", "time_zone": zone}
+        days: dict[str, Any] = {"tick": "1d", "origin": "2026-03-29", "time_zone": zone}
         stream = pp.Stream("days", budget=pp.Budget(1, 1e-6), horizon=8, queries=asked, **days)
         place = tmp_path / zone.replace("/", "-")
         with open_stream(stream, place, make_noise=lambda _: NoNoise()) as live:

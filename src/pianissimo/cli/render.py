@@ -296,6 +296,10 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         notes.append(
             "note: each line is at most what its charge costs alone; several together cost at most their sum: see spent"
         )
+        notes.append(
+            "note: a ledger adds up rho and bad mass, and tells all of it at one delta; of one stream alone the "
+            "epsilon and delta of its plan hold too"
+        )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))
 
