@@ -118,6 +118,17 @@ def test_open_ends_are_told_in_the_picture() -> None:
     assert "95 % of such intervals hold the truth; open ends" in live.plot().get_supxlabel()
 
 
+def test_what_is_said_below_a_picture_fits_in_it_and_names_what_is_not_shown() -> None:
+    queries = (pp.Count("n"), pp.Histogram("rare", key="drug"))
+    live = stream_of(*queries, unit=pp.user("user")).start()
+    release = live.tick(hour().head(3))
+    for figure in (release.plot(), live.plot()):
+        assert "Not shown, as nothing is above its threshold: rare." in figure.get_supxlabel()
+        figure.canvas.draw()
+        below = figure._supxlabel.get_window_extent()
+        assert 0 <= below.x0 < below.x1 <= figure.bbox.width
+
+
 def test_a_picture_of_a_plan_has_every_query() -> None:
     told = texts_of(stream_of().plan().plot())
     assert all(name in told for name in ("n", "drugs", "q\n(ranks)"))
