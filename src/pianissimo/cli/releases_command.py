@@ -31,7 +31,7 @@ def releases(
     """
     from rich.text import Text
 
-    from pianissimo.cli.render import console, release_table, rings_table
+    from pianissimo.cli.render import console, moment_text, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
@@ -72,6 +72,7 @@ def releases(
     watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in WATCHED]
     terminal = console()
     calendar, coverage = calendar_of(plan), plan.get("coverage", coverage)
+    zone = None if calendar is None else plan["time_zone"]
     for number, name, rows in _chosen(tables, query, ticks, every):
         times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
         if rows.height and "since" in rows.columns:
@@ -83,7 +84,7 @@ def releases(
             told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
             echo_json({**told, **({"about": about} if about else {}), "release": shown.to_dicts()})
         elif name not in watched and (name != EXHAUSTED or query == EXHAUSTED):
-            when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
+            when = "".join(f", {word} {moment_text(moment, zone)}" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             below = legend(name, shown, coverage, planned.get(name))
             threshold = planned.get(name, {}).get("threshold")
@@ -93,15 +94,16 @@ def releases(
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                own = planned.get(name, {})
-                own = own if own.get("kind") == "quantiles" else None
-                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, quantiles=own)
+                own = planned.get(name)
+                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, query=own)
             terminal.print(Text(title, style="bold"), answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
             below = legend(name, tables[name], coverage, planned.get(name))
-            terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below), Text())
-    for name, reason in left_out.items():
+            terminal.print(
+                rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below, zone=zone), Text()
+            )
+    for name, reason in left_out.items() if query is None else ():
         click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
 
 

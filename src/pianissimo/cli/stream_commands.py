@@ -208,7 +208,7 @@ def run(
     from pianissimo.io.runs import is_known, run_durably, run_file
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
-    from pianissimo.stream.shown.legends import share_text
+    from pianissimo.stream.shown.legends import JUST_REPORTED, share_text
     from pianissimo.stream.source_spec import LiveSource
     from pianissimo.stream.spec import load_spec
 
@@ -244,6 +244,7 @@ def run(
     if any(query.watched for query in spec.stream.queries) and not (quiet or as_json):
         share = share_text(spec.stream.coverage)
         click.echo(f"\nAlarms and trends have a line each: about how many (low to high). {share} hold the true number.")
+        click.echo(JUST_REPORTED)
     hidden = quiet or (as_json and sys.stdout.isatty())
     with progress_bar(hidden=hidden) as progress, arguments():
         if in_memory and out is not None:

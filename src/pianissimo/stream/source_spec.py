@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pianissimo.checks import length_text
 from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.stream.calendar import TickCalendar, as_utc, zone_of
 from pianissimo.stream.toml_table import listed, shown
@@ -132,7 +133,7 @@ def clock_misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[st
             if last is None:
                 yield (
                     f"source.{name} must be a whole number of ticks after stream.origin, "
-                    f"got {shown(moment)} with ticks of {calendar.tick} from {shown(calendar.origin)}"
+                    f"got {shown(moment)} with ticks of {length_text(calendar.tick)} from {shown(calendar.origin)}"
                 )
                 return
         if last is not None and last > horizon:
