@@ -87,6 +87,14 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def decoded(content: bytes) -> str | None:
+    """The text that bytes are, or None where they are no UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise ParameterError(f"{name} must be a number, got {value!r}")

@@ -21,7 +21,7 @@ from pianissimo.mechanism import Run
 from pianissimo.monitors import TickCounts
 from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.keyed import Integers, Keys, PathPart
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.selection import FixedThresholdLaplace, LimitedLaplace, UnkGauss
 from pianissimo.sketches import (
     CorrelatedHistogram,

@@ -29,7 +29,8 @@ from pianissimo.io.folder import FolderSink
 from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
 from pianissimo.stream import matrix, render_plan
-from pianissimo.stream.spec import FileFormat, load_spec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import load_spec
 from pianissimo.table import StepAllowance
 from pianissimo.testing import NoNoise
 

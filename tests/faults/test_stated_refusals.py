@@ -59,7 +59,7 @@ from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import payload_of
 
 LIFE = b"l" * 16

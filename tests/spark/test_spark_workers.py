@@ -22,7 +22,8 @@ from pianissimo.io.runs import run_durably
 from pianissimo.noise import KeyedNoise
 from pianissimo.spark import SparkWorkers, foreach_batch
 from pianissimo.spark.spark_workers import check_secure
-from pianissimo.stream.spec import SparkSource, StreamSpec
+from pianissimo.stream.source_spec import SparkSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import workers_of
 
 pytestmark = pytest.mark.filterwarnings(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.errors import ParameterError
-from pianissimo.io.sources.live_ticks import WallClock
+from pianissimo.io.clock import WallClock
 from pianissimo.stream.calendar import TickCalendar, microseconds, microseconds_of
 
 HOUR = timedelta(hours=1)

@@ -23,7 +23,7 @@ from pianissimo.loss.losses import Booked
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, HaarSkipPlan
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.many_periods import TOLD_PERIODS, bad_of_periods, of_many_periods, running_ratio, times
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise

@@ -15,21 +15,12 @@ import click
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, top_k
+from pianissimo.cli.durable_commands import names_key, recover, rotate_secret, shards_key, status, verify
 from pianissimo.cli.init_command import init
+from pianissimo.cli.releases_command import releases
 from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
-from pianissimo.cli.stream_commands import (
-    check,
-    names_key,
-    plan,
-    recover,
-    releases,
-    rotate_secret,
-    run,
-    shards_key,
-    status,
-    verify,
-)
+from pianissimo.cli.stream_commands import check, plan, run
 from pianissimo.errors import (
     InputError,
     LeaseError,

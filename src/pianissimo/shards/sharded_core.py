@@ -21,7 +21,7 @@ from pianissimo.shards.shard_owner import DELTA, STATE, ShardOwner, seals_of
 from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask
 from pianissimo.storage.blobs import BlobName
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LiveCore, NoiseFor, together
+from pianissimo.stream.live_core import LiveCore, NoiseFor, together
 from pianissimo.workers import Workers
 
 

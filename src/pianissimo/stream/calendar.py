@@ -6,9 +6,11 @@ by the clocks and the calendar of that zone: at the same time of day, and on the
 """
 
 from calendar import monthrange
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -244,6 +246,11 @@ class CalendarPeriods:
         return microseconds_of((day + self._of_day).replace(tzinfo=_known_zone(self.calendar.time_zone)))
 
 
+def calendar_of(plan: Mapping[str, Any]) -> TickCalendar | None:
+    """When the ticks of a plan, told as plain data, begin and end; None where it has no origin."""
+    return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
+
+
 @lru_cache(64)
 def _known_zone(name: str) -> tzinfo:
     return zone_of(name)
@@ -307,6 +314,13 @@ def iso(moment: datetime) -> str:
     '2026-01-31T00:00:00Z'
     """
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def json_moment(value: object) -> str:
+    """A moment as JSON holds it: what `json.dumps` asks for what it does not know itself."""
+    if isinstance(value, datetime):
+        return iso(value)
+    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
 
 
 def microseconds_of(moment: datetime) -> int:

@@ -18,9 +18,10 @@ from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.stream.batches import RESERVED_NAMES, columns_read
 from pianissimo.stream.calendar import TickCalendar, zone_of
-from pianissimo.stream.choosing import StreamPlan, make_plan
+from pianissimo.stream.choosing import make_plan
 from pianissimo.stream.live import Live, replayed
-from pianissimo.stream.notebook import warn_of_another_start
+from pianissimo.stream.shown.notebook import warn_of_another_start
+from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 

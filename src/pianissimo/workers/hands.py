@@ -79,11 +79,16 @@ def cores() -> int:
 
 def spark_room() -> Any:
     """`pianissimo.spark`, which lies above: only when it is asked for by name."""
+    check_pyspark()
+    return import_module("pianissimo.spark")
+
+
+def check_pyspark() -> None:
+    """Refuse to go on without what workers on Spark need."""
     try:
         import_module("pyspark")
     except ImportError:
         raise ParameterError("workers on Spark must have pyspark, got none: pip install pianissimo[spark]") from None
-    return import_module("pianissimo.spark")
 
 
 def is_spark(given: object) -> bool:
