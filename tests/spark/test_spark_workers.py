@@ -3,6 +3,9 @@
 import json
 import pickle
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +19,19 @@ from tests.spark.sessions import EVENTS, SETTINGS
 from tests.workers import test_same_bytes as same
 
 import pianissimo as pp
-from pianissimo.durable.start import write_names_key
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.durable.place import wire
+from pianissimo.durable.start import Request, write_names_key
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import ParameterError, SourceError
 from pianissimo.io.runs import run_durably
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.noise import KeyedNoise
-from pianissimo.spark import SparkWorkers, foreach_batch
+from pianissimo.spark import SparkTicks, SparkWorkers, foreach_batch
+from pianissimo.spark.spark_tables import format_at
 from pianissimo.spark.spark_workers import check_secure
-from pianissimo.stream.spec import SparkSource, StreamSpec
+from pianissimo.stream.spec import FileSource, SparkSource, StreamSpec
+from pianissimo.testing import NoNoise
 from pianissimo.workers import workers_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -118,6 +127,75 @@ def test_a_table_that_spark_reads_is_cut_by_public_ticks(session: Any, tmp_path:
         run_durably(spec, str(copy / "state"), workers=SparkWorkers(session=session, names=key, tasks=tasks))
         with spec.stream.open(copy / "state") as live:
             assert [live.payload(tick) for tick in (1, 2, 3)] == expected
+
+
+@contextmanager
+def zone_of_session(session: Any, zone: str) -> Iterator[None]:
+    before = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        session.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_table_by_its_name_has_the_ticks_of_files_whatever_the_zone_of_the_session(
+    session: Any, tmp_path: Path
+) -> None:
+    """Times without an offset are those of the stream's zone, also in the night in which an hour comes twice."""
+    begin = datetime(2025, 10, 26, 0, 30)
+    rows = pl.DataFrame({"at": [begin + timedelta(minutes=3 * place) for place in range(100)]})
+    rows = rows.with_columns(pl.col("at").cast(pl.Datetime("us")))
+    rows.write_parquet(tmp_path / "rows.parquet")
+    exact = rows.with_columns(pl.col("at").dt.replace_time_zone("Europe/Berlin", ambiguous="earliest"))
+    exact.write_parquet(tmp_path / "exact.parquet")
+    clock: dict[str, Any] = {"tick": "1h", "origin": "2025-10-26T00:00:00", "time_zone": "Europe/Berlin"}
+    stream = pp.Stream("t", budget=pp.Budget(4, 1e-6), horizon=6, queries=[pp.Count("n")], **clock)
+    file = FileSource(path=tmp_path / "rows.parquet", time="at")
+    expected = totals(stream, FileTicks(StreamSpec(stream=stream, source=file)), tmp_path / "files")
+    assert expected == [10, 30, 50, 50, 70, 90]
+    session.read.parquet(str(file.path)).createOrReplaceTempView("visits")
+    session.read.parquet(str(tmp_path / "exact.parquet")).createOrReplaceTempView("instants")
+    session.sql("select cast(at as string) as at from visits").createOrReplaceTempView("texts")
+    workers = SparkWorkers(session=session)
+
+    def found(name: str, time: str = "at") -> list[int]:
+        ticks = SparkTicks(StreamSpec(stream=stream, source=SparkSource(spark=name, time=time)), workers)
+        return totals(stream, ticks, Path(tempfile.mkdtemp(dir=tmp_path)) / "state", workers)
+
+    for zone in ("UTC", "Asia/Tokyo"):
+        with zone_of_session(session, zone):
+            assert found("visits") == found("instants") == expected
+    with pytest.raises(SourceError, match="must be of Spark's type timestamp or timestamp_ntz, got string"):
+        found("texts")
+    with pytest.raises(SourceError, match="columns 'when' must be in the Spark table"):
+        found("visits", time="when")
+
+
+def totals(stream: pp.Stream, source: Any, state: Path, workers: Any = None) -> list[int]:
+    """The exact running count after each tick of a source."""
+    options = Options(make_noise=lambda _: NoNoise(), workers=workers)
+    with DurableStream(Request(stream), wire(state, secret=same.SECRET), options) as live:
+        source.seek(None, 0)
+        shown = []
+        for tick in range(1, stream.horizon + 1 if isinstance(stream.horizon, int) else 1):
+            for batch in source.batches(tick):
+                live.add(batch)
+            shown.append(live.tick()["n"]["estimate"].item())
+        return shown
+
+
+@pytest.mark.parametrize(
+    ("below", "kind"),
+    [("_delta_log/0.json", "delta"), ("metadata/v1.metadata.json", "iceberg"), ("metadata/plain.parquet", "parquet")],
+)
+def test_a_path_is_read_as_what_lies_there(below: str, kind: str, session: Any, tmp_path: Path) -> None:
+    """Files of a table may hold rows that it has deleted, or has in another file too."""
+    file = tmp_path / "visits of may" / below
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert format_at(session, str(tmp_path / "visits of may")) == kind
+    assert format_at(session, str(tmp_path / "visits*")) == kind
 
 
 def test_micro_batches_are_counted_once_whatever_becomes_of_the_checkpoint(session: Any, tmp_path: Path) -> None:
