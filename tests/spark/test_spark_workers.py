@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import polars as pl
 import pytest
@@ -24,6 +25,7 @@ from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request, write_names_key
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import ParameterError, SourceError
+from pianissimo.io.loop import StreamLoop
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.noise import KeyedNoise
@@ -170,6 +172,21 @@ def test_a_table_by_its_name_has_the_ticks_of_files_whatever_the_zone_of_the_ses
         found("texts")
     with pytest.raises(SourceError, match="columns 'when' must be in the Spark table"):
         found("visits", time="when")
+
+
+def test_a_run_over_a_table_ends_with_the_last_tick_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table may still grow: nothing of a later tick is released, and the next run goes on."""
+    spec = table_spec(tmp_path, "event")
+    for name in ("_frame", "_within"):
+        monkeypatch.setattr(SparkTicks, name, MagicMock())
+    with spec.stream.open(tmp_path / "state") as live:
+        for seconds, over in ((59, 0), (60, 1), (179, 2), (180, 3)):
+            clock = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+            ticks = SparkTicks(spec, MagicMock(gather=lambda _: []), lambda now=clock: now)  # type: ignore[misc]
+            summary = StreamLoop(live, ticks, spec.last_tick).run()
+            assert (summary.tick, summary.stopped) == (over, False)
 
 
 def totals(stream: pp.Stream, source: Any, state: Path, workers: Any = None) -> list[int]:

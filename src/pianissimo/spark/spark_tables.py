@@ -1,4 +1,4 @@
-"""A table or a path that Spark reads, cut into ticks by the column of times: all ticks are over.
+"""A table or a path that Spark reads, cut into ticks by the column of times: those that are over by the clock.
 
 Spark finds the rows of a tick, and executors gather them: whatever Spark reads goes in (Parquet, Delta, Iceberg). A
 path is read as what lies there: the files of a Delta or Iceberg table hold rows that were deleted or rewritten, which
@@ -10,12 +10,12 @@ Which tick a row belongs to is a function of its time and of the calendar, and o
 without an offset is one of the stream's time zone, as in files, and a column of other than times is refused.
 """
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pianissimo.errors import SourceError
-from pianissimo.io.sources.source_records import RowJudge
+from pianissimo.io.sources.source_records import EndOfTicks, RowJudge
 from pianissimo.spark.spark_workers import SparkRows, SparkWorkers
 from pianissimo.stream.spec import SparkSource, StreamSpec
 from pianissimo.workers import GatheredPiece
@@ -24,11 +24,13 @@ from pianissimo.workers import GatheredPiece
 class SparkTicks:
     """The rows of a Spark table, by tick."""
 
-    def __init__(self, spec: StreamSpec, workers: SparkWorkers) -> None:
+    def __init__(
+        self, spec: StreamSpec, workers: SparkWorkers, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         source, calendar = spec.source, spec.stream.calendar
         assert isinstance(source, SparkSource)  # noqa: S101
         assert calendar is not None  # noqa: S101  # a file with a source has an origin
-        self._source, self._calendar, self._workers = source, calendar, workers
+        self._source, self._calendar, self._workers, self._now = source, calendar, workers, now
         self._columns = RowJudge(spec.stream.queries, spec.stream.user, time=source.time).wanted.names
         self._read_to = 0
 
@@ -42,6 +44,9 @@ class SparkTicks:
         """What the rows of a tick add; after a recovery also those of ticks before it that are read again."""
         first = min(self._read_to + 1, tick)
         begin, end = self._calendar.start(first), self._calendar.start(tick + 1)
+        if self._now() < end:
+            # The next run goes on with it.
+            raise EndOfTicks(ended=True)
         rows = self._within(self._frame(), begin, end).select(*self._columns)
         for found in self._workers.gather([SparkRows(rows, tick, {"drop_bad_rows": True}, (self._source.time,))]):
             yield from found.pieces
