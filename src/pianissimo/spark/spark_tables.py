@@ -81,10 +81,13 @@ class SparkTicks:
         def by_clock(moment: datetime) -> Any:
             return lit(f"{moment:%Y-%m-%d %H:%M:%S.%f}").cast(kind)
 
-        exact = convert_timezone(lit(self._calendar.time_zone), lit("UTC"), time)
+        zone, utc = lit(self._calendar.time_zone), lit("UTC")
+        exact = convert_timezone(zone, utc, time)
         # By the column itself first, so that Spark need not read all files: no zone is a day away.
         near = (time >= by_clock(begin) - lit(_DAY)) & (time < by_clock(end) + lit(_DAY))
-        return frame.where(near & (exact >= by_clock(begin)) & (exact < by_clock(end)))
+        # What the clocks of the zone leave out, Spark moves on by an hour: it is no time, as in files.
+        is_time = convert_timezone(utc, zone, exact) == time
+        return frame.where(near & is_time & (exact >= by_clock(begin)) & (exact < by_clock(end)))
 
 
 _DAY = timedelta(days=1)
