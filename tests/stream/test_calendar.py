@@ -135,6 +135,11 @@ def test_an_origin_is_of_the_zone_too() -> None:
         ({"tick": "1h", "origin": 5}, "origin must be a date-time such as 2026-01-31T12:00:00Z, got 5"),
         ({"origin": "2026-01-01"}, 'tick must be given with origin, such as "1h", got None'),
         ({"tick": "1mo", "time_zone": "Mars"}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 'Mars'"),
+        (
+            {"tick": "1h", "time_zone": "+0100"},
+            "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got '+0100'",
+        ),
+        ({"tick": "1h", "time_zone": 1000}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 1000"),
         ({"tick": "1h", "time_zone": None}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got None"),
         ({"tick": "0mo"}, "tick must be a duration such as '30s', '1m', '1h' or '1d', got '0mo'"),
     ],

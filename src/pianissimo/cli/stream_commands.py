@@ -26,6 +26,7 @@ from pianissimo.cli import (
     state_argument,
     witness_option,
 )
+from pianissimo.checks import number_or_text
 from pianissimo.cli.serve_commands import served_beside, tokens_option
 from pianissimo.errors import InputError
 
@@ -241,8 +242,8 @@ def run(
     budget = budget_given(budget_epsilon, budget_delta)
     spec = load_spec(file)
     retention = wiring.get("retention")
-    if retention is not None and retention.isdecimal():
-        wiring["retention"] = int(retention)
+    if retention is not None:
+        wiring["retention"] = number_or_text(retention)
     given = {"state": state, "budget": budget, "serve": serve, "operator": operator, **wiring}
     unfit = [name for name, value in given.items() if value] if in_memory else []
     if unfit:
@@ -358,7 +359,7 @@ def releases(
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
     folder = Path(place)
-    length = int(window) if window is not None and window.isdecimal() else window
+    length = None if window is None else number_or_text(window)
     left_out: dict[str, str] = {}
     coverage: float | None = None
     with arguments():

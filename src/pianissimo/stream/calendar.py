@@ -298,7 +298,7 @@ def zone_of(name: object) -> tzinfo:
         # Both must know it: dates are Python's, columns of times those of polars.
         pl.Series([0]).cast(pl.Datetime("us", str(name)))
         return ZoneInfo(str(name))
-    except (ValueError, OSError, pl.exceptions.PolarsError):
+    except (LookupError, ValueError, OSError, pl.exceptions.PolarsError):
         raise ParameterError(f"time_zone must be a name such as 'Europe/Berlin' or 'UTC', got {name!r}") from None
 
 
