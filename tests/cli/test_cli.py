@@ -497,8 +497,8 @@ def test_a_number_with_thousands_of_digits_is_a_message(shop: Path, options: tup
     state = shop.parent / "state"
     with load_spec(shop).stream.open(state) as live:
         live.tick([{"drug": "aspirin"}])
-    place = {"releases": [state], "run": [shop, "--state", state], "demo": []}[command]
-    told = call(command, *place, flag, ("h:" if command == "demo" else "") + "9" * 5000)
+    places: dict[str, list[Any]] = {"releases": [state], "run": [shop, "--state", state], "demo": []}
+    told = call(command, *places[command], flag, ("h:" if command == "demo" else "") + "9" * 5000)
     assert told.exit_code in (1, 2)
     assert isinstance(told.exception, SystemExit), told.exception
     assert "must be" in told.output

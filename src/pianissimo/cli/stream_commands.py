@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pianissimo.checks import number_or_text
 from pianissimo.cli import (
     NUMBER,
     PATH,
@@ -26,7 +27,6 @@ from pianissimo.cli import (
     state_argument,
     witness_option,
 )
-from pianissimo.checks import number_or_text
 from pianissimo.cli.serve_commands import served_beside, tokens_option
 from pianissimo.errors import InputError
 
