@@ -10,15 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
-from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
+from tests.mechanisms import (
+    CASES,
+    DOMAIN,
+    EVENT_CASES,
+    HAAR,
+    SMALL_CAP,
+    USER_CASES,
+    Case,
+    as_labels,
+    as_lengths,
+    as_users,
+)
 from tests.shared_checks import check_combining, check_gathering, check_resuming, check_splitting
 
 from pianissimo import codec
-from pianissimo.counting import UnknownHistogram
+from pianissimo.counting import KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import InputError
+from pianissimo.identity import _BY_SLUG
 from pianissimo.mechanism import Run
 from pianissimo.monitors import Alarms, FixedLength, TrendingMonitor
 from pianissimo.noise import HaarPlan, TreePlan
+from pianissimo.selection import KnownGauss
 from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.tree_nodes import OpenKeys, OpenSets, gather_keys, gather_sets
 from pianissimo.testing import SeededNoise
@@ -26,6 +39,7 @@ from pianissimo.users import EachPeriod, PeriodCap, UserStatistics, UserSum
 from pianissimo.users.user_labels import UserLabels
 
 SCALE = Fraction(1, 4)
+ONE_SHOT = KnownGauss(domain=DOMAIN, variance=SCALE, max_keys_per_event=2)
 
 
 def as_single(events: list[list[str]]) -> pl.Series:
@@ -54,7 +68,18 @@ def trending(**fields: Any) -> TrendingMonitor:
     return TrendingMonitor(horizon=6, alarms_per_user=2, scale=SCALE, **fields)
 
 
+def lists_of(**fields: Any) -> UnknownHistogram:
+    return UnknownHistogram(plan=HAAR, delta=SCALE, max_keys_per_event=2, **fields)
+
+
 MORE = {
+    "sum": Case(Summer(plan=HAAR, low=-1, high=3), as_lengths, always_shown=True),
+    "top list": Case(TopList(histogram=KnownHistogram(plan=HAAR, domain=DOMAIN), k=2), as_labels, always_shown=False),
+    "top list of labels that nobody listed": Case(TopList(histogram=lists_of(), k=2), as_labels, always_shown=False),
+    "labels from a floor on, in turn": Case(lists_of(show_from=3, test_every=2), as_labels, always_shown=False),
+    "top list of one-shot answers": Case(
+        MetaTopList(histogram=MetaHistogram(base=2, horizon=6, answer=ONE_SHOT), k=2), as_labels, always_shown=False
+    ),
     "sketch tree": Case(
         SketchTree.calibrated(horizon=6, rho=200.0, bad=0.5, k=2, max_keys_per_event=2), as_labels, always_shown=False
     ),
@@ -100,6 +125,15 @@ events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), ma
 ticks = st.lists(events, min_size=6, max_size=6)
 more_mechanisms = pytest.mark.parametrize("case", MORE.values(), ids=MORE.keys())
 few_examples = settings(max_examples=size(8, 25), deadline=None)
+
+
+def test_every_mechanism_is_listed() -> None:
+    """Whoever adds one has the checks of what pieces add run over it."""
+    listed = {type(case.mechanism) for cases in (CASES, USER_CASES, EVENT_CASES, MORE) for case in cases.values()}
+    known = {each.kind for each in _BY_SLUG.values() if each.kind.__module__.startswith("pianissimo.")}
+    found = {kind for kind in known if all(hasattr(kind, name) for name in ("gather", "combine", "add", "release"))}
+    assert len(found) > 20
+    assert found <= listed
 
 
 @more_mechanisms

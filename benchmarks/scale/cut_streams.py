@@ -41,7 +41,7 @@ def driver_of(stream: Stream, folder: Path) -> ShardedCore:
         after=0,
         incarnation=LIFE,
         config_digest=plan.digest,
-        check=shards_check(keys, LIFE),
+        check=shards_check(Keys(keys.opener), LIFE),
         folder=str(folder),
     )
     holding = Holding(told, SECRET, macs=lambda tick: hashlib.blake2b(b"%d" % tick, digest_size=32).digest())

@@ -95,7 +95,7 @@ def measured(keys: int, ticks: int) -> Laws:
 
 def _ran(keys: SkewedKeys, ticks: int, folder: Path) -> Laws:
     core = driver_of(stream_of(1), folder)
-    core._owner = owner = TimedOwner(core._holding.told, Keys(SECRET), KeyedNoise)
+    core._owner = owner = TimedOwner(core._holding.told, Keys(Keys(SECRET).opener), KeyedNoise)
     stored, snapshots = list[float](), list[float]()
     sizes = np.zeros((ticks, 2))
     shown = state_bytes = begin = 0

@@ -169,6 +169,11 @@ def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
     return span // tick
 
 
+def number_or_text(given: str) -> int | str:
+    """What is written in digits as a number, and anything else as it is: also more digits than any number has."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else given
+
+
 def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window") -> int:
     """How many ticks a length of time is: a whole number of them."""
     if isinstance(length, int) and not isinstance(length, bool):

@@ -490,6 +490,21 @@ def test_releases_of_a_stream_that_moves_on_are_those_of_one_instant(
         assert "since" in call(*asked).stdout
 
 
+@pytest.mark.parametrize(
+    "options", [("releases", "--window"), ("run", "--retention"), ("run", "--workers"), ("demo", "--serve")]
+)
+def test_a_number_with_thousands_of_digits_is_a_message(shop: Path, options: tuple[str, str]) -> None:
+    command, flag = options
+    state = shop.parent / "state"
+    with load_spec(shop).stream.open(state) as live:
+        live.tick([{"drug": "aspirin"}])
+    places: dict[str, list[Any]] = {"releases": [state], "run": [shop, "--state", state], "demo": []}
+    told = call(command, *places[command], flag, ("h:" if command == "demo" else "") + "9" * 5000)
+    assert told.exit_code in (1, 2)
+    assert isinstance(told.exception, SystemExit), told.exception
+    assert "must be" in told.output
+
+
 def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:
     state = shop.parent / "state"
     first = call("run", shop, "--state", state, "--budget-epsilon", 8, "--budget-delta", "1e-6", "--json")

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,16 @@ def begun(stream: pp.Stream, folder: Path) -> Path:
 
 
 def payloads(
-    stream: pp.Stream, folder: Path, *workers: Any, last: int = TICKS, reopened: bool = False, **options: Any
+    stream: pp.Stream,
+    folder: Path,
+    *workers: Any,
+    last: int = TICKS,
+    reopened: bool = False,
+    table: Callable[[pl.DataFrame], Any] | None = None,
+    **options: Any,
 ) -> list[bytes]:
-    """All of a copy of a stream; with several workers another at each tick."""
+    """All of a copy of a stream; with several workers another at each tick; batches as `table` has them."""
+    given = table or (lambda rows: rows)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         copy = Path(shutil.copytree(folder, name, dirs_exist_ok=True))
         live = opened(stream, copy, workers[0] if workers else None, **options)
@@ -89,8 +96,8 @@ def payloads(
                 if tick > 1 and (reopened or len(workers) > 1):
                     live.close()
                     live = opened(stream, copy, workers[(tick - 1) % len(workers)] if workers else None, **options)
-                live.add(events(tick)[:300])
-                live.tick(events(tick)[300:])
+                live.add(given(events(tick)[:300]))
+                live.tick(given(events(tick)[300:]))
             return [live.payload(tick) for tick in range(1, last + 1)]
         finally:
             live.close()

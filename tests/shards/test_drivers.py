@@ -16,7 +16,7 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
-from pianissimo.durable.start import Request, names_key, shards_key
+from pianissimo.durable.start import Request, names_key, shards_root
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import DamageError, LeaseError, RollbackError
 from pianissimo.noise import Secret
@@ -312,7 +312,7 @@ def test_a_life_recovered_with_a_new_secret_has_shards_and_names_of_that_one(tmp
     with DurableStream(Request(stream), wiring, Options(snapshot_every=2)) as live:
         live.tick(events(4))
         record, ring = live._record, live._ring
-        assert shards_key(record, ring) == Keys(new).shards != Keys(SECRET).shards
+        assert shards_root(record, ring) == Keys(new).shards != Keys(SECRET).shards
         assert names_key(record, ring) == Keys(new).user
         found = live.payload(4)
     with DurableStream(Request(stream), wiring, Options(snapshot_every=2, workers=CutBatches(3))) as live:

@@ -1,7 +1,9 @@
 """D2, D3, D8 over shards: whoever has which shards, however often they are lost, what is published is one."""
 
 import os
+import pickle
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ from tests.workers.cut_batches import CutBatches
 import pianissimo as pp
 from pianissimo import codec
 from pianissimo.durable.key_ring import ring_of
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import DamageError, InputError, ParameterError, StateError
 from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import in_shards
 from pianissimo.noise import Secret
 from pianissimo.shards.shard_owner import ShardOwner
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 from pianissimo.workers import ProcessWorkers
@@ -95,12 +98,35 @@ def test_what_is_cut_by_shard_is_what_was_gathered(unit: Any, tmp_path: Path) ->
         assert sharded
 
 
-def test_an_owner_derives_the_keys_of_its_own_shards_alone() -> None:
+def test_an_owner_holds_the_keys_of_the_shards_it_is_asked_about_alone(tmp_path: Path) -> None:
+    """The shards key opens those that come with a task, and nothing follows from it; no task has one in the open."""
     keys = ring_of(Secret(bytes(32))).newest
-    shards = type(keys)(keys.shards)
-    noises = {bytes(each) for each in (keys.noise, keys.shards, shards.shard(0).noise, shards.shard(1).noise)}
-    assert len(noises) == 4
-    assert shards.shard(1).noise == type(keys)(keys.shards).shard(1).noise
+    roots = [keys.shards, Keys(keys.shards).opener, *(Keys(keys.shards).shard(number) for number in range(3))]
+    assert len({bytes(each) for root in roots for each in (root, Keys(root).noise)}) == 10
+    sent: list[Any] = []
+
+    class Watched(CutBatches):
+        def ask(self, tasks: Any) -> Any:
+            sent.extend(tasks)
+            return super().ask(tasks)
+
+    with opened(stream_of(16), tmp_path, Watched(2)) as live:
+        live.tick(events(1))
+        core: Any = live._core
+        root, told = Keys(core._holding.root), core._holding.told
+    one = sent[0]
+    other = next(task for task in sent if task.shards.keys() != one.shards.keys())
+    assert one.keys.keys() == one.shards.keys() != other.shards.keys()
+    packed = pickle.dumps(sent)
+    assert not any(bytes(root.shard(shard)) in packed for shard in range(16))
+    owner = told.worker(root.opener)
+    owner.of(one)
+    with pytest.raises(StateError, match="must come with what is asked"):
+        owner.of(replace(other, keys={}))
+    wrong = dict(zip(other.keys, reversed(other.keys.values()), strict=True))
+    with pytest.raises(DamageError, match="shard key"):
+        told.worker(root.opener).of(replace(other, keys=wrong))
+    assert owner._shard_keys.keys() == one.shards.keys()
 
 
 def test_the_labels_of_all_shards_together_are_bounded() -> None:

@@ -1,14 +1,15 @@
-"""D2, D3, D8, D11 on Spark over shards: executors have state and noise, and the bytes are those of one process."""
+"""D2, D3, D8, D9, D11 on Spark over shards: executors have state and noise, and the bytes are those of one process."""
 
 import pickle
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.shards.sharded_streams import SECRET, TICKS, USERS, begun, payloads, stream_of
 from tests.spark.tasks_that_fail import FailsOnce
 
-from pianissimo.durable.start import write_shards_key
+from pianissimo.durable.start import write_names_key, write_shards_key
 from pianissimo.errors import ParameterError
 from pianissimo.spark import SparkWorkers
 
@@ -27,11 +28,15 @@ def key_of(folder: Path) -> str:
 def test_executors_that_have_shards_give_the_bytes_of_one_process(
     unit: Any, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 1, 2, 7 and 40 tasks, another number at each tick; the first task of two ticks kills its Python worker."""
+    """In 1, 2, 7 and 40 tasks, another number at each tick; the first task of two ticks kills its Python worker.
+
+    Users are gathered on executors too, from rows in no order.
+    """
     stream = stream_of(16, unit)
     folder = begun(stream, tmp_path / "begun")
     whole = payloads(stream, folder)
-    key = key_of(folder)
+    key, names = key_of(folder), tmp_path / "names.key"
+    write_names_key(str(folder / "state"), SECRET, names)
     sound, sent = SparkWorkers.ask, list[bytes]()
 
     def ask(self: SparkWorkers, tasks: Any) -> Any:
@@ -42,16 +47,21 @@ def test_executors_that_have_shards_give_the_bytes_of_one_process(
         return sound(self, tasks)
 
     monkeypatch.setattr(SparkWorkers, "ask", ask)
-    several = [SparkWorkers(session=session, names=key, shards=key, tasks=tasks) for tasks in (1, 2, 7, 40)]
-    # Names of users are made by the driver: here it gathers.
-    monkeypatch.setattr(SparkWorkers, "begin", lambda *_: None)
-    assert payloads(stream, folder, *several) == whole
+    own: dict[str, Any] = {"session": session, "names": str(names), "shards": key, "order": ("place",)}
+    several = [SparkWorkers(tasks=tasks, **own) for tasks in (1, 2, 7, 40)]
+
+    def spread(rows: pl.DataFrame) -> Any:
+        placed = rows.with_columns(place=pl.int_range(pl.len())).sample(fraction=1, shuffle=True, seed=4)
+        return session.createDataFrame(placed.to_arrow()).repartition(3)
+
+    assert payloads(stream, folder, *several, table=None if unit == "event" else spread) == whole
     assert len(sent) > TICKS
     assert (tmp_path / "mark 1").exists()
     assert (tmp_path / "mark 6").exists()
     for each in sent:
         assert bytes(SECRET) not in each
-        assert bytes.fromhex(Path(key).read_text()) not in each
+        for path in (key, names):
+            assert bytes.fromhex(Path(path).read_text()) not in each
         assert b"rare" not in each
 
 

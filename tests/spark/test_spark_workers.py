@@ -3,10 +3,14 @@
 import json
 import pickle
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import polars as pl
 import pytest
@@ -16,14 +20,21 @@ from tests.spark.sessions import EVENTS, SETTINGS
 from tests.workers import test_same_bytes as same
 
 import pianissimo as pp
-from pianissimo.durable.start import write_names_key
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.durable.place import wire
+from pianissimo.durable.start import Request, write_names_key
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import ParameterError, SourceError
+from pianissimo.io.loop import StreamLoop
 from pianissimo.io.runs import run_durably
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.noise import KeyedNoise
-from pianissimo.spark import SparkWorkers, foreach_batch
+from pianissimo.spark import SparkTicks, SparkWorkers, foreach_batch
+from pianissimo.spark.spark_tables import format_at
 from pianissimo.spark.spark_workers import check_secure
-from pianissimo.stream.source_spec import SparkSource
+from pianissimo.stream.source_spec import FileSource, SparkSource
 from pianissimo.stream.spec import StreamSpec
+from pianissimo.testing import NoNoise
 from pianissimo.workers import workers_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -119,6 +130,99 @@ def test_a_table_that_spark_reads_is_cut_by_public_ticks(session: Any, tmp_path:
         run_durably(spec, str(copy / "state"), workers=SparkWorkers(session=session, names=key, tasks=tasks))
         with spec.stream.open(copy / "state") as live:
             assert [live.payload(tick) for tick in (1, 2, 3)] == expected
+
+
+@contextmanager
+def zone_of_session(session: Any, zone: str) -> Iterator[None]:
+    before = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        session.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize(
+    ("night", "zone", "counts"),
+    [
+        (datetime(2025, 10, 26), "Asia/Tokyo", [10, 30, 50, 50, 70, 90]),
+        (datetime(2026, 3, 29), "UTC", [10, 30, 50, 70, 80, 80]),
+    ],
+    ids=["an hour twice", "an hour left out"],
+)
+def test_a_table_by_its_name_has_the_ticks_of_files_whatever_the_zone_of_the_session(
+    night: datetime, zone: str, counts: list[int], session: Any, tmp_path: Path
+) -> None:
+    """Times without an offset are those of the stream's zone; those that its clocks leave out are none."""
+    begin = night + timedelta(minutes=30)
+    rows = pl.DataFrame({"at": [begin + timedelta(minutes=3 * place) for place in range(100)]})
+    rows = rows.with_columns(pl.col("at").cast(pl.Datetime("us")))
+    rows.write_parquet(tmp_path / "rows.parquet")
+    exact = rows.with_columns(
+        pl.col("at").dt.replace_time_zone("Europe/Berlin", ambiguous="earliest", non_existent="null")
+    )
+    exact.write_parquet(tmp_path / "exact.parquet")
+    clock: dict[str, Any] = {"tick": "1h", "origin": night.isoformat(), "time_zone": "Europe/Berlin"}
+    stream = pp.Stream("t", budget=pp.Budget(4, 1e-6), horizon=6, queries=[pp.Count("n")], **clock)
+    file = FileSource(path=tmp_path / "rows.parquet", time="at")
+    expected = totals(stream, FileTicks(StreamSpec(stream=stream, source=file)), tmp_path / "files")
+    assert expected == counts
+    session.read.parquet(str(file.path)).createOrReplaceTempView("visits")
+    session.read.parquet(str(tmp_path / "exact.parquet")).createOrReplaceTempView("instants")
+    session.sql("select cast(at as string) as at from visits").createOrReplaceTempView("texts")
+    workers = SparkWorkers(session=session)
+
+    def found(name: str, time: str = "at") -> list[int]:
+        ticks = SparkTicks(StreamSpec(stream=stream, source=SparkSource(spark=name, time=time)), workers)
+        return totals(stream, ticks, Path(tempfile.mkdtemp(dir=tmp_path)) / "state", workers)
+
+    with zone_of_session(session, zone):
+        assert found("visits") == found("instants") == expected
+    with pytest.raises(SourceError, match="must be of Spark's type timestamp or timestamp_ntz, got string"):
+        found("texts")
+    with pytest.raises(SourceError, match="columns 'when' must be in the Spark table"):
+        found("visits", time="when")
+
+
+def test_a_run_over_a_table_ends_with_the_last_tick_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table may still grow: nothing of a later tick is released, and the next run goes on."""
+    spec = table_spec(tmp_path, "event")
+    for name in ("_frame", "_within"):
+        monkeypatch.setattr(SparkTicks, name, MagicMock())
+    with spec.stream.open(tmp_path / "state") as live:
+        for seconds, over in ((59, 0), (60, 1), (179, 2), (180, 3)):
+            clock = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+            ticks = SparkTicks(spec, MagicMock(gather=lambda _: []), lambda now=clock: now)  # type: ignore[misc]
+            summary = StreamLoop(live, ticks, spec.last_tick).run()
+            assert (summary.tick, summary.stopped) == (over, False)
+
+
+def totals(stream: pp.Stream, source: Any, state: Path, workers: Any = None) -> list[int]:
+    """The exact running count after each tick of a source."""
+    options = Options(make_noise=lambda _: NoNoise(), workers=workers)
+    with DurableStream(Request(stream), wire(state, secret=same.SECRET), options) as live:
+        source.seek(None, 0)
+        shown = []
+        for tick in range(1, stream.horizon + 1 if isinstance(stream.horizon, int) else 1):
+            for batch in source.batches(tick):
+                live.add(batch)
+            shown.append(live.tick()["n"]["estimate"].item())
+        return shown
+
+
+@pytest.mark.parametrize(
+    ("below", "kind"),
+    [("_delta_log/0.json", "delta"), ("metadata/v1.metadata.json", "iceberg"), ("metadata/plain.parquet", "parquet")],
+)
+def test_a_path_is_read_as_what_lies_there(below: str, kind: str, session: Any, tmp_path: Path) -> None:
+    """Files of a table may hold rows that it has deleted, or has in another file too."""
+    file = tmp_path / "visits of may" / below
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert format_at(session, str(tmp_path / "visits of may")) == kind
+    assert format_at(session, str(tmp_path / "visits*")) == kind
 
 
 def test_micro_batches_are_counted_once_whatever_becomes_of_the_checkpoint(session: Any, tmp_path: Path) -> None:

@@ -242,8 +242,8 @@ def names_key(*, state: str, secret: str | None, out: Path) -> None:
 def shards_key(*, state: str, secret: str | None, out: Path) -> None:
     """Write the shards key of the stream in DIR to a file of its own, for executors that have its shards.
 
-    From it follow the noise of all shards and the keys of what they store, and nothing else: neither the secret nor the
-    driver's own noise can be found from it. Guard it as the secret.
+    It opens the keys of shards that come with what executors are asked, of the shards they are asked about. No key
+    and no noise follow from it alone. Guard it as the secret: with it, what the driver sends can be opened.
     """
     from pianissimo.durable.start import write_shards_key
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pianissimo.checks import number_or_text
 from pianissimo.cli import NUMBER, arguments, echo_json, json_option, named_place
 from pianissimo.errors import InputError
 
@@ -43,7 +44,7 @@ def releases(
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
     folder = Path(place)
-    length = int(window) if window is not None and window.isdecimal() else window
+    length = None if window is None else number_or_text(window)
     left_out: dict[str, str] = {}
     coverage: float | None = None
     with arguments():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pianissimo.checks import number_or_text
 from pianissimo.cli import (
     NUMBER,
     PATH,
@@ -215,8 +216,8 @@ def run(
     budget = budget_given(budget_epsilon, budget_delta)
     spec = load_spec(file)
     retention = wiring.get("retention")
-    if retention is not None and retention.isdecimal():
-        wiring["retention"] = int(retention)
+    if retention is not None:
+        wiring["retention"] = number_or_text(retention)
     given = {"state": state, "budget": budget, "serve": serve, "operator": operator, **wiring}
     unfit = [name for name, value in given.items() if value] if in_memory else []
     if unfit:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import StreamRecord
-from pianissimo.durable.start import names_key, names_of_life, shards_key
+from pianissimo.durable.start import names_key, names_of_life, shards_root
 from pianissimo.durable.stored_state import Gathered
 from pianissimo.errors import StateError
 from pianissimo.noise import Secret
@@ -46,19 +46,19 @@ def told_to_workers(plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> tu
 def told_to_shards(
     plan: StreamPlan, record: StreamRecord, ring: KeyRing, folder: Path | None
 ) -> tuple[ShardPlan, Secret]:
-    """What whoever has shards of a life needs to know, and the shards key."""
+    """What whoever has shards of a life needs to know, and what the keys of all of them follow from."""
     if folder is None:
         raise StateError("a stream of several shards must have a folder for what they store, got none")
-    key = shards_key(record, ring)
+    root = shards_root(record, ring)
     told = ShardPlan(
         chosen=plan.to_plain(),
         after=record.last_tick,
         incarnation=record.incarnation,
         config_digest=record.config_digest,
-        check=shards_check(Keys(key), record.incarnation),
+        check=shards_check(Keys(Keys(root).opener), record.incarnation),
         folder=str(folder.absolute()),
     )
-    return told, key
+    return told, root
 
 
 def gathering(

@@ -38,6 +38,7 @@ from pianissimo.errors import (
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.name_keys import names_root
 from pianissimo.storage.files import check_key_path, reason, write_once
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import Stream, StreamPlan
 
 NAMES = 1
@@ -308,7 +309,7 @@ def names_key(record: StreamRecord, ring: KeyRing) -> Secret:
     return ring.epoch(ring.number_at(record.last_tick)).user
 
 
-def shards_key(record: StreamRecord, ring: KeyRing) -> Secret:
+def shards_root(record: StreamRecord, ring: KeyRing) -> Secret:
     """What the keys of all shards of a life follow from."""
     return ring.epoch(ring.number_at(record.last_tick)).shards
 
@@ -318,7 +319,7 @@ def write_shards_key(state: str, secret: Given, out: Path) -> None:
     record, ring = _opened(state, secret)
     if not Stream.from_plain(json.loads(record.config)["stream"]).shards > 1:
         raise StateError("a stream must have shards to have a shards key, got one that has its state whole")
-    _write_key(out, shards_key(record, ring))
+    _write_key(out, Keys(shards_root(record, ring)).opener)
 
 
 def write_names_key(state: str, secret: Given, out: Path) -> None:

@@ -5,10 +5,10 @@ seal may be lost before anybody saw its tick, and the tick be sealed anew while 
 state, because it was started anew or another had the shard meanwhile, loads the stored one, adds what ticks since have
 added and answers what was asked since once more. Every blob is held against the digest that the seal covers before
 anything is drawn.
-The keys that an owner derives are those of the shards it is asked about, and of no others.
+The keys of a shard come closed with the task that asks about it, and go when its state does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -31,6 +31,9 @@ from pianissimo.stream.live_core import LivePart, answered_together
 
 DELTA, STATE = "shard delta", "shard state"
 """What blobs hold: what a tick adds to a shard, and all that it is after one."""
+
+KEY = "shard key"
+"""What comes with a task, closed: that from which the keys of a shard follow."""
 
 
 _KEPT = 2
@@ -56,14 +59,22 @@ class ShardOwner:
         self.loads = 0
         """How many states were made from blobs, because they were not at hand."""
 
+    def take(self, keys: Mapping[int, bytes]) -> None:
+        """Open the keys of some shards, where they are not at hand."""
+        for shard in keys.keys() - self._shard_keys.keys():
+            root = self._keys.opened(keys[shard], KEY, self._told.incarnation, shard)
+            self._shard_keys[shard] = purpose_keys.Keys(Secret(root))
+
     def of(self, task: ShardTask, rules: Any = None) -> list[tuple[int, Any]]:  # noqa: ARG002
         """Of each shard of a task its answers by part, or the digest and the size of the state that was stored."""
+        self.take(task.keys)
         self._macs = {tick: mac for asked in task.ticks for tick, mac in asked.macs.items()}
         found = self._stored if task.stores else self._answered
         told = [(shard, found(task, shard)) for shard in task.shards]
         while len(self._states) > _KEPT * len(task.shards):
             # Of shards that others have by now: those that were asked for longest ago.
-            del self._states[next(iter(self._states))]
+            oldest = next(iter(self._states))
+            del self._states[oldest], self._shard_keys[oldest]
         return told
 
     def closed(self, kind: str, tick: int, shard: int, content: bytes) -> tuple[BlobName, bytes]:
@@ -148,7 +159,7 @@ class ShardOwner:
 
     def _keys_of(self, shard: int) -> purpose_keys.Keys:
         if shard not in self._shard_keys:
-            self._shard_keys[shard] = self._keys.shard(shard)
+            raise StateError(f"the keys of shard {shard} must come with what is asked of it, got none")
         return self._shard_keys[shard]
 
     def _mac_of(self, tick: int) -> bytes:

@@ -1,6 +1,8 @@
 """What whoever has shards is told: which blobs make up each shard, what was asked of it since, and what is asked now.
 
-All of it can be pickled and none of it is a secret key. The digests are keyed, the questions public.
+All of it can be pickled. The digests are keyed, the questions public, and keys of shards closed: the shards key opens
+them, which whoever has shards finds elsewhere. So who is asked about some shards holds the keys of these, and of no
+others.
 """
 
 import hashlib
@@ -107,6 +109,8 @@ class ShardTask:
     ticks: tuple[AskedTick, ...]
     shards: dict[int, ShardBlobs]
     stores: bool = False
+    keys: dict[int, bytes] = field(default_factory=dict)
+    """What the keys of these shards follow from, closed by the shards key."""
 
     def __repr__(self) -> str:
         return f"ShardTask(shards={len(self.shards)}, ticks={len(self.ticks)})"

@@ -7,7 +7,7 @@ conversation: all queries ask their first questions together, then those that ha
 Why this is as private as one process: docs/privacy.md, 'Shards'.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from pianissimo import codec
 from pianissimo.errors import StateError
 from pianissimo.mechanism import Conversation, in_shards
 from pianissimo.noise import KeyedNoise, Noise, Secret
-from pianissimo.shards.shard_owner import DELTA, STATE, ShardOwner, seals_of
+from pianissimo.shards.shard_owner import DELTA, KEY, STATE, ShardOwner, seals_of
 from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask
 from pianissimo.storage.blobs import BlobName
+from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.live_core import LiveCore, NoiseFor, together
 from pianissimo.workers import Workers
@@ -27,10 +28,10 @@ from pianissimo.workers import Workers
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holding:
-    """What a driver of shards has: the plan and the key of its shards, the seals, and who works."""
+    """What a driver of shards has: their plan, what the keys of all of them follow from, the seals, and who works."""
 
     told: ShardPlan
-    key: Secret
+    root: Secret
     macs: Callable[[int], bytes]
     """The digest of the seal of a tick of the stream."""
 
@@ -46,7 +47,9 @@ class ShardedCore(LiveCore):
     def __init__(self, plan: StreamPlan, noise_for: NoiseFor, holding: Holding) -> None:
         super().__init__(plan, noise_for, after=holding.told.after)
         self._holding = holding
-        self._owner: ShardOwner = holding.told.worker(holding.key, holding.make_noise)
+        self._keys = Keys(holding.root)
+        self._closed_keys: dict[int, bytes] = {}
+        self._owner: ShardOwner = holding.told.worker(self._keys.opener, holding.make_noise)
         self._sharded: dict[int, Any] = {
             number: part for number, part in enumerate(self.parts) if in_shards(part.run.mechanism)
         }
@@ -58,7 +61,7 @@ class ShardedCore(LiveCore):
         self._ticks: list[AskedTick] = []
         self._place = 0
         if holding.workers is not None:
-            holding.workers.own(holding.told, holding.key)
+            holding.workers.own(holding.told, self._keys.opener)
 
     def combine(self, gathered: Sequence[Sequence[codec.Plain]]) -> list[codec.Plain]:
         """For each part what all batches of the open tick add, but for those in shards; and the shards' blobs."""
@@ -70,6 +73,7 @@ class ShardedCore(LiveCore):
             for shard, piece in pieces.items():
                 cut.setdefault(shard, [None] * len(self._sharded))[place] = piece
         tick, sizes, blobs = self._place + 1, {}, {}
+        self._owner.take(self._keys_for(cut))
         for shard in sorted(cut):
             content = codec.pack(DELTA, 1, cut[shard])
             name, blob = self._owner.closed(DELTA, tick, shard, content)
@@ -144,7 +148,7 @@ class ShardedCore(LiveCore):
     def _told(self, *, stores: bool) -> list[tuple[int, Any]]:
         """What all shards that have ever counted anything say, in the order of their numbers."""
         seal = self._holding.macs(self.after + self._base)
-        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores)
+        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores, self._keys_for(self._shards))
         workers = self._holding.workers
         if workers is None:
             found = self._owner.of(task)
@@ -153,9 +157,17 @@ class ShardedCore(LiveCore):
             cut: list[dict[int, ShardBlobs]] = [{} for _ in range(count)]
             for shard, blobs in self._shards.items():
                 cut[shard % count][shard] = blobs
-            tasks = [replace(task, shards=some) for some in cut if some]
+            tasks = [replace(task, shards=some, keys=self._keys_for(some)) for some in cut if some]
             found = [each for answered in workers.ask(tasks) for each in answered]
         return sorted(found, key=lambda each: each[0])
+
+    def _keys_for(self, shards: Iterable[int]) -> dict[int, bytes]:
+        """What the keys of some shards follow from, closed for whoever has the shards key."""
+        keys, life = Keys(self._keys.opener), self._holding.told.incarnation
+        for shard in shards:
+            if shard not in self._closed_keys:
+                self._closed_keys[shard] = keys.closed(bytes(self._keys.shard(shard)), KEY, life, shard)
+        return {shard: self._closed_keys[shard] for shard in shards}
 
     def dump(self) -> codec.Plain:
         """All that is known here between two ticks, and of each shard the digest of its state, which it stores."""
@@ -198,6 +210,7 @@ class ShardedCore(LiveCore):
 
     def check_blobs(self) -> None:
         """Hold the blobs of the stored states and of all ticks since against their digests."""
+        self._owner.take(self._keys_for(self._shards))
         for shard, blobs in self._shards.items():
             for kind, tick, digest in [
                 (STATE, self._base, blobs.state),

@@ -1,8 +1,9 @@
 """What runs on executors: a range, or the rows of a partition, becomes what it adds.
 
-Nothing here is given a secret. The names key and the shards key are looked up where they are used, by a reference: a
-variable, a command or a file of the executor. A gatherer is kept from task to task, since it depends on its plan alone,
-and so is who has shards, since what it remembers is a cache.
+Nothing here is given a secret in the open. The names key and the shards key are looked up where they are used, by a
+reference: a variable, a command or a file of the executor. Keys of shards come with tasks, closed by the shards key. A
+gatherer is kept from task to task, since it depends on its plan alone, and so is who has shards, since what it
+remembers is a cache.
 """
 
 import pickle

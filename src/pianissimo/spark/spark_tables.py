@@ -1,16 +1,21 @@
-"""A table or a path that Spark reads, cut into ticks by the column of times: all ticks are over.
+"""A table or a path that Spark reads, cut into ticks by the column of times: those that are over by the clock.
 
-Spark finds the rows of a tick, and executors gather them: whatever Spark reads goes in (Parquet, Delta, Iceberg). The
-order of a user's rows is that of their times, and of what they hold where these are equal. What was counted of a tick
-is sealed; that the table still holds it is not looked at, since a table has no bytes to digest. Rows without a time, or
-outside all ticks, belong to no tick.
+Spark finds the rows of a tick, and executors gather them: whatever Spark reads goes in (Parquet, Delta, Iceberg). A
+path is read as what lies there: the files of a Delta or Iceberg table hold rows that were deleted or rewritten, which
+the table does not. The order of a user's rows is that of their times, and of what they hold where these are equal. What
+was counted of a tick is sealed; that the table still holds it is not looked at, since a table has no bytes to digest.
+Rows without a time, or outside all ticks, belong to no tick.
+
+Which tick a row belongs to is a function of its time and of the calendar, and of no setting of the session: a time
+without an offset is one of the stream's time zone, as in files, and a column of other than times is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pianissimo.errors import SourceError
-from pianissimo.io.sources.source_records import RowJudge
+from pianissimo.io.sources.source_records import EndOfTicks, RowJudge
 from pianissimo.spark.spark_workers import SparkRows, SparkWorkers
 from pianissimo.stream.source_spec import SparkSource
 from pianissimo.stream.spec import StreamSpec
@@ -20,11 +25,13 @@ from pianissimo.workers import GatheredPiece
 class SparkTicks:
     """The rows of a Spark table, by tick."""
 
-    def __init__(self, spec: StreamSpec, workers: SparkWorkers) -> None:
+    def __init__(
+        self, spec: StreamSpec, workers: SparkWorkers, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         source, calendar = spec.source, spec.stream.calendar
         assert isinstance(source, SparkSource)  # noqa: S101
         assert calendar is not None  # noqa: S101  # a file with a source has an origin
-        self._source, self._calendar, self._workers = source, calendar, workers
+        self._source, self._calendar, self._workers, self._now = source, calendar, workers, now
         self._columns = RowJudge(spec.stream.queries, spec.stream.user, time=source.time).wanted.names
         self._read_to = 0
 
@@ -38,9 +45,10 @@ class SparkTicks:
         """What the rows of a tick add; after a recovery also those of ticks before it that are read again."""
         first = min(self._read_to + 1, tick)
         begin, end = self._calendar.start(first), self._calendar.start(tick + 1)
-        frame = self._frame()
-        time = frame[self._source.time]
-        rows = frame.where((time >= begin) & (time < end)).select(*self._columns)
+        if self._now() < end:
+            # The next run goes on with it.
+            raise EndOfTicks(ended=True)
+        rows = self._within(self._frame(), begin, end).select(*self._columns)
         for found in self._workers.gather([SparkRows(rows, tick, {"drop_bad_rows": True}, (self._source.time,))]):
             yield from found.pieces
         self._read_to = tick
@@ -52,8 +60,48 @@ class SparkTicks:
 
     def _frame(self) -> Any:
         session, name = self._workers.session, self._source.spark
-        frame = session.read.parquet(name) if "/" in name else session.table(name)
+        frame = session.read.format(format_at(session, name)).load(name) if "/" in name else session.table(name)
         missing = [column for column in self._columns if column not in frame.columns]
         if missing:
             raise SourceError(f"columns {', '.join(map(repr, missing))} must be in the Spark table, got others")
         return frame
+
+    def _within(self, frame: Any, begin: datetime, end: datetime) -> Any:
+        """The rows of some time."""
+        from pyspark.sql.functions import convert_timezone, lit
+
+        time, kind = frame[self._source.time], frame.schema[self._source.time].dataType.simpleString()
+        if kind == "timestamp":
+            return frame.where((time >= begin) & (time < end))
+        if kind != "timestamp_ntz":
+            raise SourceError(
+                f"column {self._source.time!r} must be of Spark's type timestamp or timestamp_ntz, got {kind}: what "
+                "time Spark takes it for depends on settings of the session; cast it in a view"
+            )
+
+        def by_clock(moment: datetime) -> Any:
+            return lit(f"{moment:%Y-%m-%d %H:%M:%S.%f}").cast(kind)
+
+        zone, utc = lit(self._calendar.time_zone), lit("UTC")
+        exact = convert_timezone(zone, utc, time)
+        # By the column itself first, so that Spark need not read all files: no zone is a day away.
+        near = (time >= by_clock(begin) - lit(_DAY)) & (time < by_clock(end) + lit(_DAY))
+        # What the clocks of the zone leave out, Spark moves on by an hour: it is no time, as in files.
+        is_time = convert_timezone(utc, zone, exact) == time
+        return frame.where(near & is_time & (exact >= by_clock(begin)) & (exact < by_clock(end)))
+
+
+_DAY = timedelta(days=1)
+
+_LAKES = {"_delta_log": "delta", "metadata/*.metadata.json": "iceberg", ".hoodie": "hudi"}
+"""What tells a table of so many files from a folder of them."""
+
+
+def format_at(session: Any, path: str) -> str:
+    """What Spark has to read at a path."""
+    found = session._jvm.org.apache.hadoop.fs.Path(path)  # Python has no other way to Hadoop's files
+    files = found.getFileSystem(session._jsc.hadoopConfiguration())
+    for below, kind in _LAKES.items():
+        if files.globStatus(session._jvm.org.apache.hadoop.fs.Path(found, below)):
+            return kind
+    return "parquet"

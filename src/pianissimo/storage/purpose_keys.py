@@ -33,12 +33,17 @@ class Keys:
 
     @property
     def shards(self) -> Secret:
-        """The shards key: the keys of every shard follow from it, and nothing else does."""
+        """What the keys of all shards follow from, and the shards key; whoever draws for all of them has it."""
         return Secret(_derived(bytes(self._secret), "shards"))
 
-    def shard(self, number: int) -> "Keys":
-        """Of the shards key, the keys of one shard: noise, digests, what is stored. They tell nothing of another's."""
-        return Keys(Secret(_derived(bytes(self._secret), f"shard {number}")))
+    @property
+    def opener(self) -> Secret:
+        """Of these, the shards key: it opens the keys of shards that come with tasks, and none follow from it."""
+        return Secret(_derived(bytes(self._secret), "opener"))
+
+    def shard(self, number: int) -> Secret:
+        """Of these, what the keys of one shard follow from. It tells nothing of another's."""
+        return Secret(_derived(bytes(self._secret), f"shard {number}"))
 
     @property
     def id(self) -> bytes:

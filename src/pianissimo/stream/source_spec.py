@@ -62,7 +62,7 @@ class SparkSource(RowSource):
     """A table that Spark reads, and the column that says when each event happened."""
 
     spark: str
-    """The name of a table, or, with a slash in it, a path of Parquet files."""
+    """The name of a table, or, with a slash in it, the path of one (Delta, Iceberg, Hudi) or of Parquet files."""
 
     time: str
     """The column of times; it decides the tick of a row."""
