@@ -25,6 +25,7 @@ from tests.faults.points import armed
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
+from pianissimo.durable import start as starting
 from pianissimo.durable.charging import charge_of
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
@@ -192,7 +193,9 @@ def alike() -> Iterator[None]:
     """All streams that are created meanwhile are the same one, down to the noise: what no deployment could do."""
     with (
         unittest.mock.patch("pianissimo.durable.start.secrets.token_bytes", lambda size: bytes(range(size))),
+        unittest.mock.patch.object(starting, "datetime", _NoTime),
         # A receipt tells when, and in which file, and all seals follow from it.
+        unittest.mock.patch.object(booking, "datetime", _NoTime),
         unittest.mock.patch.object(entries, "datetime", _NoTime),
         unittest.mock.patch.object(booking.Ledger, "place", "the ledger"),
     ):

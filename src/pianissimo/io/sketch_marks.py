@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pianissimo.errors import BudgetError, InputError
 from pianissimo.io.sketch_files import write_secret
-from pianissimo.ledger.entries import now_text
 from pianissimo.sketches import AnySketch
 from pianissimo.storage.files import append, write_once
 
@@ -65,7 +65,7 @@ def make_mark(
 ) -> Mark:
     """The mark of a release at this moment."""
     return Mark(
-        time=now_text("microseconds"),
+        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         epsilon=float(epsilon),
         delta=float(delta),
         ledger=ledger,
