@@ -7,14 +7,10 @@ import polars as pl
 
 import pianissimo as pp
 
-stream = pp.Stream(
-    "pharmacy",
-    budget=pp.Budget(epsilon=1.0, delta=1e-9),  # for all hours and all questions together
-    horizon=720,  # a month of hours
-    tick="1h",
-    queries=[pp.Count("purchases"), pp.Histogram("drugs", key="drug")],  # nobody lists the drugs: rare ones stay hidden
-)
-print(stream.plan())  # before any data: what is promised, and how far from the truth answers will be
+budget = pp.Budget(epsilon=1.0, delta=1e-9)  # for a month of hours and both questions together
+queries = [pp.Count("purchases"), pp.Histogram("drugs", key="drug")]  # rare drugs stay hidden
+stream = pp.Stream("pharmacy", budget=budget, horizon=720, tick="1h", queries=queries)
+print(stream.plan())  # before any data: what is promised, and how far off answers will be
 
 live = stream.start()
 for hour in range(24):

@@ -1,6 +1,8 @@
 """The page that compares libraries says what was measured."""
 
 import json
+import re
+from pathlib import Path
 
 from benchmarks.peers.__main__ import PAGE, RESULTS, TITLES, page
 
@@ -22,3 +24,20 @@ def test_ours_has_the_least_error_of_a_total_that_counts_events() -> None:
     others = [row["added_up"] for row in results.values() if "added_up" in row]
     assert len(others) >= 4
     assert results["ours"]["running"] < min(others) / 5
+
+
+def test_the_readme_tells_these_results() -> None:
+    results = json.loads(RESULTS.read_text())
+    readme = " ".join((Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8").split())
+    added, asked = ([row[key] for row in results.values() if key in row] for key in ("added_up", "asked_anew"))
+    told = (
+        f"standard error {results['ours']['running']:.3g}",
+        f"has {min(added):.0f} to {max(added):.0f}",
+        f"{min(asked):.0f} and more",
+        f"has {results['jax']['running']:.3g}",
+    )
+    assert [each for each in told if each not in readme] == []
+    times = re.search(r"([0-9,]+) times the exact Gaussian draws", readme)
+    assert times is not None
+    ratio = results["ours"]["draws_a_second"] / results["opendp"]["draws_a_second"]
+    assert abs(int(times[1].replace(",", "")) - ratio) < 51

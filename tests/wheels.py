@@ -28,7 +28,7 @@ CORE_MEGABYTES = 270.0
 """What `pip install pianissimo` may take, without the bytecode that pip makes of it: docs/decisions/0014."""
 
 WITHOUT_CARGO = "/usr/bin:/bin"
-_NOT_OURS = ("pip", "setuptools")
+_NOT_OURS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
 """What an empty environment has by itself."""
 
 

@@ -24,6 +24,7 @@ PACKAGES = {
     "smartnoise": ["smartnoise-sql"],
     "tumult": ["tmlt.analytics", "setuptools"],
     "jax": ["jax", "jax-privacy"],
+    "datasketches": ["datasketches", "numpy"],
 }
 TITLES = {
     "ours": "Pianissimo",
@@ -33,6 +34,7 @@ TITLES = {
     "smartnoise": "SmartNoise SQL",
     "tumult": "Tumult Analytics",
     "jax": "jax-privacy",
+    "datasketches": "datasketches",
 }
 _LONGEST = 1800
 
@@ -67,12 +69,12 @@ def _run(python: Path, name: str) -> dict[str, Any]:
 _HEAD = """# Beside other libraries
 
 The same work by libraries that one can install, each in an environment of its own, at one promise for all: epsilon 1,
-delta 1e-6, one event hidden. `python -m benchmarks.peers FOLDER` makes this page from what it measures; of one row,
-`python -m benchmarks.peers FOLDER NAME`. Others answer once. What it would take them to answer again is measured here.
+delta 1e-6, one event hidden. `python -m benchmarks.peers FOLDER` makes this page from what it measures. Others answer
+once. What it would take them to answer again is measured here.
 
 - **Running total for a year:** the standard error of a total that is fresh at each of 8,760 hours. Others can add up
   hours that share no event, each at the whole budget (*added up*: after the last hour), or ask for the total anew each
-  hour at a share of the budget (*asked anew*: each time). Ours is the root mean square over all hours of a run.
+  hour at a share of the budget (*asked anew*: each time). Ours is the root mean square over all hours of ten runs.
 - **One hour:** the standard error of one hour's count. Whoever needs single hours alone, and no totals, is better off
   with one count an hour, by any library.
 - **Labels nobody listed, once,** and **each hour of a month:** 2,000 pages, 100,000 visits, a few pages with most of
@@ -80,37 +82,51 @@ delta 1e-6, one event hidden. `python -m benchmarks.peers FOLDER` makes this pag
   (Spark's are not in it). Each hour of a month: others at the 720th part of the budget, by the best composition that
   they offer, once, over all visits; ours after 720 releases. Whoever asks once is better off with Laplace noise and a
   threshold, as OpenDP has them.
+- **Heavy keys:** a million events of 100,000 keys, a list in Python, in a table of 384 counters: what is shown, as
+  above. datasketches has no privacy, so nothing but the sketch is off; our bars hold the noise and the sketch.
 - **Draws:** exact integer Gaussian noise, sigma about 20, a second of one core.
 
 """
 _COLUMNS = (
     "library",
-    "version",
-    "hides",
     "running total for a year",
     "one hour",
     "labels, once",
     "labels, each hour of a month",
+    "heavy keys",
     "draws a second",
-    "measured on",
 )
+_HOW = """
+## What each can hide, and how its row is made
+
+Each needs its own environment, which the command makes where there is none. FOLDER is any folder.
+
+| library | hides | installed with | measured by | measured on |
+| --- | --- | --- | --- | --- |
+"""
 
 
 def page(results: dict[str, Any]) -> str:
     """The results as a page."""
-    rows = [list(_COLUMNS), ["---"] * len(_COLUMNS)]
+    rows, made = [list(_COLUMNS), ["---"] * len(_COLUMNS)], ""
     for name, title in TITLES.items():
         found = results.get(name)
         if found is None:
             continue
         if "missing" in found:
-            rows.append([title, "", "", f"*not measured: {found['missing']}*", "", "", "", "", ""])
+            rows.append([title, f"*not measured: {found['missing']}*", "", "", "", "", ""])
             continue
-        labels = [_labels(found.get(f"labels_{when}")) for when in ("once", "hourly")]
+        labels = [_labels(found.get(key)) for key in ("labels_once", "labels_hourly", "heavy")]
         hour, draws = (_number(found.get(key)) for key in ("hour", "draws_a_second"))
-        rows.append([title, found["version"], found["privacy"], _running(found), hour, *labels, draws, found["date"]])
+        rows.append([f"{title} {found['version']}", _running(found), hour, *labels, draws])
+        packages = " ".join(f'"{each}"' if "<" in each or "[" in each else each for each in PACKAGES.get(name, ()))
+        install, command = (
+            f"pip install {packages}" if packages else "make build",
+            f"python -m benchmarks.peers FOLDER {name}",
+        )
+        made += f"| {title} {found['version']} | {found['privacy']} | `{install}` | `{command}` | {found['date']} |\n"
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{_HEAD}{table}\n\nMeasured on virtual cores with other work on them: CPU seconds are sizes.\n"
+    return f"{_HEAD}{table}\n\nMeasured on virtual cores with other work on them: CPU seconds are sizes.\n{_HOW}{made}"
 
 
 def _running(row: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ some of:
     labels(users, keys, releases) {label: estimate} of labels nobody listed, at the share of one of `releases`
     draws(count)                  so many integer Gaussian draws of sigma 20
     running(releases)             the root mean square error of a running count that it releases itself
+    heavy(keys)                   {label: estimate} of the keys that a sketch of COUNTERS counters holds for certain
 """
 
 import importlib
@@ -24,6 +25,9 @@ EPSILON, DELTA = 1.0, 1e-6
 YEAR, MONTH = 8760, 720
 EVENTS, KEYS, USERS = 100_000, 2_000, 20_000
 DRAWS = 5_000
+COUNTERS = 384
+"""Three quarters of a power of two: what a table of datasketches holds."""
+
 SEED = 11
 
 
@@ -41,6 +45,13 @@ def visits() -> tuple[list[str], list[str]]:
     keys = source.choice(KEYS, EVENTS, p=weights / weights.sum())
     users = source.integers(0, USERS, EVENTS)
     return [f"u{user}" for user in users], [f"page {key}" for key in keys]
+
+
+def heavy_keys() -> list[str]:
+    """Too many keys to count each: a million events of a hundred thousand keys, a few of which have most."""
+    source = np.random.default_rng(SEED)
+    weights = np.arange(1, 100_001, dtype=np.float64) ** -1.1
+    return [f"page {key}" for key in source.choice(100_000, 1_000_000, p=weights / weights.sum())]
 
 
 def timed(action: Callable[[], Any]) -> tuple[Any, float]:
@@ -74,19 +85,26 @@ def score(library: Any) -> dict[str, Any]:
         users, keys = visits()
         truth = _counted(keys)
         for name, releases in (("once", 1), ("hourly", MONTH)):
-            shown, seconds = timed(partial(library.labels, users, keys, releases))
-            errors = np.array([estimate - truth.get(key, 0) for key, estimate in shown.items()])
-            row[f"labels_{name}"] = {
-                "shown": len(shown),
-                "share": sum(truth.get(key, 0) for key in shown) / EVENTS,
-                "error": deviation(errors) if len(errors) else None,
-                "cpu": seconds,
-            }
+            row[f"labels_{name}"] = _shown(partial(library.labels, users, keys, releases), truth)
+    if hasattr(library, "heavy"):
+        keys = heavy_keys()
+        row["heavy"] = _shown(partial(library.heavy, keys), _counted(keys))
     if hasattr(library, "draws"):
         library.draws(10)
         _, seconds = timed(lambda: library.draws(DRAWS))
         row["draws_a_second"] = DRAWS / max(seconds, 1e-9)
     return row
+
+
+def _shown(ask: Callable[[], dict[str, float]], truth: dict[str, int]) -> dict[str, Any]:
+    shown, seconds = timed(ask)
+    errors = np.array([estimate - truth.get(key, 0) for key, estimate in shown.items()])
+    return {
+        "shown": len(shown),
+        "share": sum(truth.get(key, 0) for key in shown) / sum(truth.values()),
+        "error": deviation(errors) if len(errors) else None,
+        "cpu": seconds,
+    }
 
 
 def _counted(keys: list[str]) -> dict[str, int]:

@@ -50,10 +50,10 @@ def draw(path: Path) -> None:
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         figure.subplots_adjust(left=0.055, right=0.775, top=0.86, bottom=0.115)
-        lines = {"limit for every counter": ([limit(horizon) for horizon in horizons], _INK, "--")}
+        lines = {"limit of Gaussian noise": ([limit(horizon) for horizon in horizons], _INK, "--")}
         for name, (make, color, dashes) in PLANS.items():
             lines[name] = ([largest_deviation(make(horizon=horizon, rho=RHO)) for horizon in horizons], color, dashes)
-        best = lines["limit for every counter"][0][-1]
+        best = lines["limit of Gaussian noise"][0][-1]
         free, beside = 0.0, axes.get_yaxis_transform()
         for name, (heights, color, dashes) in sorted(lines.items(), key=lambda line: line[1][0][-1]):
             axes.plot(horizons, heights, dashes, color=color, linewidth=1.8, marker="o", markersize=2.5)

@@ -16,7 +16,13 @@ from pianissimo.demo.live_page import live_page
 _CHROMIUM = "/usr/bin/chromium"
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 _TICKS, _BEGUN, _SHOWN = 240, 150, 168
-_WIDTH, _HEIGHT = 1360, 1010
+_IS_DRAWN = f"() => parseInt(document.querySelector('.status strong')?.textContent) >= {_SHOWN}"
+_ALL_ALIKE = """() => {
+  const tick = parseInt(document.querySelector('.status strong').textContent);
+  return document.body.innerText.split(`ticks ${tick - 5} to ${tick}`).length > 2;
+}"""
+_PATIENCE = 120_000
+_WIDTH, _HEIGHT = 1360, 760
 
 
 def main(picture: Path) -> None:
@@ -28,12 +34,13 @@ def main(picture: Path) -> None:
         browser = play.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS)
         page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light")
         page.goto(f"{demo.address}#/pharmacy?window=6&ticks=168&label.drugs=oseltamivir")
-        page.wait_for_function(f"() => document.querySelector('.status strong')?.textContent.startsWith('{_SHOWN} of')")
+        page.wait_for_function(_IS_DRAWN, timeout=_PATIENCE)
+        stop.set()  # so that all cards come to show the same tick
+        page.wait_for_function(_ALL_ALIKE, timeout=_PATIENCE)
         page.wait_for_selector(".picked .chart .band, .picked .chart .dot")
         page.wait_for_selector(".link-state.live")
         page.screenshot(path=picture)
         browser.close()
-        stop.set()
         ticking.join()
 
 

@@ -5,6 +5,7 @@
 It needs typst, which is among the tools for developers.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -20,10 +21,13 @@ code { font-size: .82em; overflow-wrap: anywhere } img { max-width: 100%; height
 table { border-collapse: collapse; margin: 1rem auto }
 td, th { padding: .25rem .6rem; vertical-align: top; border-bottom: 1px solid #e3e3e3 }
 figure { margin: 1.5rem 0; overflow-x: auto } figcaption { font-size: .9em; color: #555 } math { overflow-x: auto }
+math { font-family: "Cambria Math", "STIX Two Math", "Latin Modern Math", "DejaVu Math TeX Gyre", math }
 @media (prefers-color-scheme: dark) {
 body { color: #e8e8ea; background: #16171a } td, th { border-color: #3a3b40 }
 a { color: #8ab4f8 } figcaption { color: #aaa } }
 </style>"""
+_IN_A_LINE = re.compile(r"<math>.*?</math>", re.DOTALL)
+_BRACKET = re.compile(r"<mo>([()\[\]|⌊⌋⌈⌉])</mo>")
 
 
 def build(folder: Path) -> tuple[Path, Path]:
@@ -33,8 +37,14 @@ def build(folder: Path) -> tuple[Path, Path]:
     root = str(HERE.parents[1])
     typst.compile(str(SOURCE), output=str(printed), root=root, format="pdf")
     text = typst.compile(str(SOURCE), root=root, format="html", sys_inputs={"page": "yes"})
-    page.write_text(text.decode().replace("</head>", f"{_STYLE}</head>", 1), encoding="utf-8")
+    styled = text.decode().replace("</head>", f"{_STYLE}</head>", 1)
+    page.write_text(_IN_A_LINE.sub(_of_one_height, styled), encoding="utf-8")
     return printed, page
+
+
+def _of_one_height(formula: re.Match[str]) -> str:
+    """A formula within a line, whose brackets are not higher than the line."""
+    return _BRACKET.sub(r'<mo stretchy="false">\1</mo>', formula[0])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ function picture(epsilons, cells, epsilon) {
   for (const each of epsilons.filter((value) => [0.1, 0.2, 0.5, 1, 2, 4, 8].includes(value)))
     drawn.append(shape("text", { x: x(each), y: height - bottom + 18, "text-anchor": "middle" }, String(each)));
   drawn.append(shape("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "epsilon"));
-  drawn.append(shape("text", { x: left + 6, y: top + 10 }, "error of a count (95 %)"));
+  drawn.append(shape("text", { x: width - 16, y: top + 14, "text-anchor": "end" }, "error of a count (95 %)"));
   drawn.append(shape("polyline", { points: epsilons.map((each, place) => `${x(each)},${y(values[place])}`).join(" "), class: "line" }));
   drawn.append(shape("circle", { cx: x(epsilon), cy: y(between(epsilons, cells, "error", epsilon)), r: 6, class: "point" }));
   return drawn;

@@ -36,6 +36,50 @@ def laplace_offset_as_printed(epsilon: float, bound: int = 1) -> float:
     return laplace_difference_tail(epsilon * math.log(bound / epsilon))
 
 
+def fixed_domain_loss(epsilon: float, delta: float, gap: float = 5.0) -> float:
+    """DR Lemma 6.2: the loss, in units of epsilon, of one event (Delta = 1) over a fixed domain of three labels.
+
+    The domain has two labels `gap` below a third one, u. One more event of u moves u and, since u passes the first
+    label outside, the threshold too. The outcome is that both low labels come before either. Claimed is at most one.
+
+    >>> round(fixed_domain_loss(1.0, 0.1), 2)
+    1.84
+    """
+    offset = 1 + math.log(1 / delta) / epsilon
+    before, after = (_both_low_ones_first(epsilon, each, each + offset) for each in (gap - 1, gap))
+    return math.log(before / after) / epsilon
+
+
+def _both_low_ones_first(epsilon: float, label: float, threshold: float) -> float:
+    """That two labels of score 0 come before one of score `label` and a threshold, with Laplace noise on all."""
+
+    def density(level: float) -> float:
+        highest = _laplace_density(epsilon, level - label) * _laplace_below(epsilon, level - threshold)
+        highest += _laplace_below(epsilon, level - label) * _laplace_density(epsilon, level - threshold)
+        return highest * _laplace_below(epsilon, -level) ** 2
+
+    return _integral(density, -60 / epsilon, 60 / epsilon)
+
+
+def _laplace_density(epsilon: float, value: float) -> float:
+    return epsilon * math.exp(-epsilon * abs(value)) / 2
+
+
+def _laplace_below(epsilon: float, value: float) -> float:
+    tail = math.exp(-epsilon * abs(value)) / 2
+    return 1 - tail if value >= 0 else tail
+
+
+def laplace_claim(epsilon: float, delta: float) -> tuple[float, float]:
+    """DR Lemma 6.1, Delta = 1: the delta that is claimed of the mended Algorithm 4, and the exact bad mass.
+
+    >>> [f"{each:.2e}" for each in laplace_claim(1.0, 1e-3)]
+    ['9.21e-03', '2.23e-03']
+    """
+    claimed = (math.exp(epsilon) + 1) * delta / 4 * (3 + math.log(1 / delta))
+    return claimed, laplace_difference_tail(math.log(1 / delta))
+
+
 def fixed_threshold_as_printed(epsilon: float, delta: float) -> float:
     """DR Algorithm 8, k = 1: only counts above the threshold itself are looked at, so one event decides alone.
 
@@ -138,6 +182,20 @@ def floating_digits(horizon: int, base: int) -> tuple[int, int]:
     return math.floor(math.log(horizon) / math.log(base)) + 1, _digits(horizon, base)
 
 
+def shown_count_error(
+    *, printed: bool, base: int = 3, levels: int = 5, above: float = 1.0, within: float = 3.0
+) -> float:
+    """CR Lemma 7.6: the chance that a shown count is off by `within` tau, c = `above`, (r - 1) L cells used.
+
+    The statement has the deviation sqrt((r - 1) L) tau; each cell has variance L tau^2, so it is L sqrt(r - 1) tau.
+
+    >>> round(shown_count_error(printed=True), 3), round(shown_count_error(printed=False), 3)
+    (0.275, 0.604)
+    """
+    deviation = math.sqrt((base - 1) * levels) if printed else levels * math.sqrt(base - 1)
+    return _normal(-within / deviation) / _normal(above / deviation)
+
+
 def _digits(number: int, base: int) -> int:
     digits = 0
     while number:
@@ -161,6 +219,16 @@ def budget_series(first: int, terms: int = 200_000) -> float:
     (0.851, 1.185)
     """
     return sum(3 / (index + 3) ** 2 for index in range(first, terms)) + 3 / (terms + 2.5)
+
+
+def printed_series(theta: float = 1.0, terms: int = 200_000) -> float:
+    """DLY Algorithm 4: the sum of theta / (i + 1)^(1 + theta) over i >= 1, which is said to use up the budget.
+
+    >>> round(printed_series(), 3)
+    0.645
+    """
+    told: float = sum(theta / (index + 1) ** (1 + theta) for index in range(1, terms))
+    return told + math.pow(terms + 0.5, -theta)
 
 
 def kept_after_removal(times: Sequence[int], cap: int, removed: int) -> int:
@@ -284,6 +352,33 @@ def printed_threshold(epsilon: float, delta: float) -> int:
     41
     """
     return 1 + 2 * math.ceil(math.log(6 * math.exp(epsilon) / ((math.exp(epsilon) + 1) * delta)) / epsilon)
+
+
+def standard_thresholds(epsilon: float = 1.0, delta: float = 1e-8, k: int = 1024) -> tuple[float, int]:
+    """LT section 5.1: the published threshold of a sketch without keys of count zero, and the least with whole noise.
+
+    One sketch may hold k keys of count 1 and the other none. The chance that none of these passes is exact.
+
+    >>> published, least = standard_thresholds()
+    >>> round(published, 1), least
+    (50.3, 29)
+    """
+    ratio = math.exp(-epsilon)
+
+    def one_passes(threshold: int) -> float:
+        spread = range(-200, 201)
+        law = ((1 - ratio) / (1 + ratio) * ratio ** abs(noise) for noise in spread)
+        return sum(p * -math.expm1(k * _log_below(ratio, threshold - 1 - h)) for p, h in zip(law, spread, strict=True))
+
+    least = next(threshold for threshold in range(1, 1000) if one_passes(threshold) <= delta)
+    return 1 + 2 * math.log((k + 1) / (2 * delta)) / epsilon, least
+
+
+def _log_below(ratio: float, value: int) -> float:
+    """ln P[Z < value] of discrete Laplace noise, P[Z = z] proportional to ratio^|z|."""
+    if value >= 1:
+        return math.log1p(-(ratio**value) / (1 + ratio))
+    return (1 - value) * math.log(ratio) - math.log1p(ratio)
 
 
 def largest_move_of_a_sketch(k: int = 2, keys: int = 3, length: int = 5) -> int:

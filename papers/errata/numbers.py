@@ -87,9 +87,14 @@ def examples() -> dict[str, str]:
     """The counterexamples, as they are printed."""
     low, high = printed.conditioned_constants()
     before, after = printed.merged_by_length()
+    claimed, exact = printed.laplace_claim(1.0, 1e-3)
+    published, least = printed.standard_thresholds()
     return {
         "laplace_offset_1": f"{printed.laplace_offset_as_printed(1.0):.3f}",
         "laplace_offset_2": f"{printed.laplace_offset_as_printed(2.0):.3f}",
+        "laplace_claim": f"{1e3 * claimed:.1f}",
+        "laplace_exact": f"{1e3 * exact:.2f}",
+        "fixed_domain": f"{printed.fixed_domain_loss(1.0, 0.1):.2f}",
         "fixed_threshold": f"{printed.fixed_threshold_as_printed(1.0, 0.01):.2f}",
         "wrong_sign": f"{printed.wrong_sign_of_the_race(5, 1.0):.2f}",
         "strict_domain": f"{printed.strict_domain_as_printed(3, 1e-3):.2f}",
@@ -98,6 +103,9 @@ def examples() -> dict[str, str]:
         "unknown_top": f"{1e3 * printed.unknown_top_as_printed(5, 1e-3):.2f}",
         "redrawn_2": f"{printed.redrawn_noise(1000, 2):.1f}",
         "redrawn_4": f"{printed.redrawn_noise(1000, 4):.1f}",
+        "shown_error_printed": f"{printed.shown_count_error(printed=True):.3f}",
+        "shown_error": f"{printed.shown_count_error(printed=False):.3f}",
+        "series": f"{printed.printed_series():.3f}",
         "series_from_one": f"{printed.budget_series(1):.3f}",
         "series_from_zero": f"{printed.budget_series(0):.3f}",
         "kept": str(printed.kept_after_removal((1, 2, 4, 8, 16, 32, 64, 128), 4, 4)),
@@ -105,6 +113,8 @@ def examples() -> dict[str, str]:
         "continuous": f"{printed.continuous_formula():.1f}",
         "private_keys": str(printed.private_keys(oldest=False)),
         "private_keys_by_age": str(printed.private_keys(oldest=True)),
+        "standard_printed": f"{published:.1f}",
+        "standard": str(least),
         "merged": str(before),
         "merged_less": str(after),
     }

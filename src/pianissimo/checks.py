@@ -173,7 +173,7 @@ def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window
         raise ParameterError(f"{what} must be a number of ticks where the stream has no tick length, got a duration")
     count = whole_ticks_in(length, tick)
     if count is None:
-        raise ParameterError(f"{what} must be a whole number of ticks of {tick}, got {_shown(length)}")
+        raise ParameterError(f"{what} must be a whole number of ticks of {length_text(tick)}, got {_shown(length)}")
     return count
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import STRANGE, Watched, watching
 from tests.browser.conftest import MANY, TICKS, Published
 
-from pianissimo.cli.render import cannot_be_told, cut_at_zero
+from pianissimo.cli.render import cannot_be_told, cut_at_zero, told_mean
 from pianissimo.io.inspect import seen_releases
 
 
@@ -209,6 +210,43 @@ def test_page_and_terminal_say_alike_what_cannot_be_told_from_noise(browser: Bro
         assert watched.told == []
     assert found == [[cannot_be_told(row), cut_at_zero(row) if cannot_be_told(row) else None] for row in ROWS]
     assert [each[0] for each in found].count(True) == 8
+
+
+MEANS = [
+    {"estimate": estimate, "low": low, "high": high}
+    for estimate, low, high in [(0, 0, 69), (200, 120, 200), (30, 0, 60), (17, 0, 190), (None, 0, 200), (0, 0, 0)]
+]
+
+
+def test_page_and_terminal_show_alike_a_mean_at_an_end_of_its_range(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        found = watched.show("/").evaluate(
+            """async (rows) => {
+                const { display } = await import("/numbers.js");
+                return rows.map((row) => display(row, { kind: "mean", range: [0, 200] }).text);
+            }""",
+            MEANS,
+        )
+        assert watched.told == []
+    assert found == [str(told_mean(row, (0, 200)).get("estimate", row["estimate"])) for row in MEANS]
+
+
+def test_days_are_called_by_their_day_and_not_by_the_next(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        found = watched.show("/").evaluate(
+            """async () => {
+                const { StreamHistory } = await import("/history.js");
+                const { Times } = await import("/numbers.js");
+                const ends = ["2026-03-29", "2026-03-30", "2026-03-31", "2026-04-01"].map((day) => `${day}T22:00:00Z`);
+                const history = Object.create(StreamHistory.prototype);
+                history.times = new Times("Europe/Berlin", 86400);
+                history._releases = new Map(ends.map((end, tick) => [tick, { end, start: end, tick }]));
+                return [history.when(1), history.until(2), history.whole(2), history.whole(3, 0)];
+            }"""
+        )
+        assert watched.told == []
+    assert found[:3] == ["30 Mar", "31 Mar 2026", "tick 2, 31 Mar 2026"]
+    assert re.fullmatch("ticks 1 to 3, 30 Mar 2026 . 1 Apr 2026", found[3])
 
 
 def test_a_quiet_hour_opens_on_windows_that_stand_out(browser: Browser, published: Published) -> None:

@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -42,8 +43,8 @@ def test_labels_that_stand_out_come_first_and_noise_by_name() -> None:
         ["a", "1,000", "900", "1,100"],
         ["b", "900", "800", "1,000"],
         ["few", "at", "most", "180", "0", "180"],
-        ["none", "about", "0", "0", "0"],
-        ["all", "that", "are", "not", "shown", "at", "most", "95", "0", "95"],
+        ["none", "at", "most", "179", "0", "179"],
+        ["all", "that", "are", "not", "shown", "at", "most", "100", "0", "100"],
     ]
     assert " ".join(lines[6]).startswith("2 of 4 labels cannot be told from noise: they have no order. Cut at 0")
 
@@ -52,8 +53,53 @@ def test_of_noise_alone_it_is_said_that_it_is_noise() -> None:
     lines = shown(LABELS.filter(pl.col("low") < 0))
     assert " ".join(lines[-1]).startswith("2 labels, none can be told from noise: they have no order.")
     one = shown(pl.DataFrame({"estimate": [-189], "low": [-900], "high": [522]}))
-    assert one[1] == ["at", "most", "522", "0", "522"]
+    assert one[1] == ["at", "most", "711", "0", "711"]
     assert " ".join(one[2]).startswith("It cannot be told from noise. Cut at 0; --json has the numbers")
+
+
+def test_what_is_below_zero_is_shown_as_zero_would_be_however_low_the_noise() -> None:
+    for estimate in (-1, -60, -99, -100, -101, -500, -5000):
+        bar = pl.DataFrame({"estimate": [estimate], "low": [estimate - 100], "high": [estimate + 100]})
+        assert shown(bar)[1] == ["at", "most", "100", "0", "100"]
+    assert shown(pl.DataFrame({"estimate": [0], "low": [0], "high": [0]}))[1] == ["about", "0", "0", "0"]
+
+
+def test_a_mean_that_noise_took_to_an_end_of_its_range_is_shown_as_a_bound() -> None:
+    rows = pl.DataFrame(
+        {
+            "key": ["a", "b", "c", "d", "e"],
+            "estimate": [0.0, 200.0, 30.5, 17.5, None],
+            "low": [0.0, 120.5, 0.0, 0.0, 0.0],
+            "high": [69.5, 200.0, 60.5, 190.0, 200.0],
+        }
+    )
+    console = Console(width=120, file=io.StringIO())
+    console.print(release_table(None, rows, query={"kind": "mean", "range": [0, 200]}))
+    assert isinstance(console.file, io.StringIO)
+    assert [line.split() for line in console.file.getvalue().splitlines()][1:] == [
+        ["b", "at", "least", "120.5", "120.5", "200"],
+        ["c", "30.5", "0", "60.5"],
+        ["d", "not", "known", "0", "190"],
+        ["a", "at", "most", "69.5", "0", "69.5"],
+        ["e", "not", "known", "0", "200"],
+    ]
+
+
+def test_times_are_those_of_the_clocks_of_the_stream(tmp_path: Path) -> None:
+    asked = [pp.Count("n"), pp.Mean("mean", value="x", range=(0, 9)), pp.Alarm("bell", where="x > 3")]
+    for zone, first in (("Europe/Berlin", "2026-03-29 00:00:00+01:00"), ("UTC", "2026-03-29 00:00:00 UTC")):
+        days: dict[str, Any] = {"tick": "1d", "origin": "2026-03-29", "time_zone": zone}
+        stream = pp.Stream("days", budget=pp.Budget(1, 1e-6), horizon=8, queries=asked, **days)
+        place = tmp_path / zone.replace("/", "-")
+        with open_stream(stream, place, make_noise=lambda _: NoNoise()) as live:
+            live.tick([{"x": 5.0}] * 900)
+        text = " ".join(CliRunner().invoke(cli, ["releases", str(place)]).output.split())
+        assert f"n, tick 1, start {first}, end 2026-03-30 00:00:00" in text
+        assert f"tick start estimate low high 1 {first} 900" in text
+        assert "Near the threshold more of them miss" in text
+        asked_for = CliRunner().invoke(cli, ["releases", str(place), "--window", "1d", "--query", "n"]).output
+        assert "mean has no windows" not in asked_for
+        assert "mean has no windows" in CliRunner().invoke(cli, ["releases", str(place), "--window", "1d"]).output
 
 
 def test_what_may_be_below_zero_is_shown_as_it_is() -> None:
@@ -101,7 +147,7 @@ def test_an_extreme_is_shown_as_a_bound_and_a_quantile_that_nobody_knows_without
         }
     )
     console = Console(width=120, file=io.StringIO())
-    console.print(release_table(None, rows, quantiles={"kind": "quantiles", "range": (0, 2000)}))
+    console.print(release_table(None, rows, query={"kind": "quantiles", "range": (0, 2000)}))
     assert isinstance(console.file, io.StringIO)
     assert [line.split() for line in console.file.getvalue().splitlines()][1:] == [
         ["largest", "1", "at", "least", "249", "249", "2,000"],

@@ -447,6 +447,23 @@ def test_a_store_from_before_a_rotation_is_recovered_with_both_secrets(house: Ho
     assert verify(house.kind(), house.state, secret=newer).incarnations == 2
 
 
+def test_a_store_that_lacks_a_rotation_alone_goes_on_with_the_old_secret(house: House) -> None:
+    """No tick was released since: nothing is lost but the rotation."""
+    house.run(10, 10)
+    restore = house.backup()
+    older = read_secret(None, beside=house.folder / "state.secret", create=False)
+    newer = read_secret(house.folder / "new", beside=house.folder / "new", create=True)
+    with house.open() as live:
+        live.rotate_secret(newer)
+    restore()
+    with pytest.raises(RefusalError, match="start the stream with the old secret, and rotate it again"):
+        accept_rollback(house.kind(), wire(house.state, secret=newer), old_secret=older)
+    with house.open() as live:
+        live.rotate_secret(newer)
+        live.tick([{}] * 10, position={"read": 30})
+    assert verify(house.kind(), house.state, secret=newer).incarnations == 1
+
+
 def test_the_command_takes_both_secrets(tmp_path: Path) -> None:
     state, made = tmp_path / "state", Stream("s", budget=Budget(0.5, 1e-9), horizon=8, queries=[Count("n")])
     with made.open(state) as live:

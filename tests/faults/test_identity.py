@@ -119,8 +119,33 @@ def test_a_sealer_that_is_paused_within_a_transaction_keeps_others_out_until_it_
 def test_two_sealers_that_keep_taking_over_from_each_other_seal_every_tick_once(
     home: Home, long_undisturbed: list[bytes]
 ) -> None:
-    copy, rounds, refused = home.copy(), 0, 0
-    while True:
+    rounds, refused = 0, 0
+    while not refused:
+        # On a busy machine one may be done with all ticks before the other has begun: then both begin anew.
+        assert rounds < 20, "one must be overtaken"
+        copy = home.copy()
+        more, refused = _taken_over(copy)
+        rounds += more
+        with copy.open() as live:
+            last = live.tick_number
+            assert last > 0
+            assert payloads(live, last) == long_undisturbed[:last]
+        found = sent(copy.options["out"])
+        assert found == {tick: {digest_of(each)} for tick, each in enumerate(long_undisturbed[:last], 1)}
+        copy.drop()
+    record(
+        "R9",
+        f"{home.kind}, two that take over from each other",
+        figure=f"{rounds} pairs, {refused} were overtaken, {last} ticks, one payload each",
+        bar="0 stale writes accepted",
+        passed=True,
+    )
+
+
+def _taken_over(copy: Home) -> tuple[int, int]:
+    """How many pairs began until one of them was done, and how many of these processes were overtaken."""
+    rounds, refused = 0, 0
+    while rounds < 20:
         pair = [start(run_process, copy.place, {}, {**copy.options, "last": LONG, "take_over": True}) for _ in range(2)]
         for process, _ in pair:
             process.join(60)
@@ -130,22 +155,9 @@ def test_two_sealers_that_keep_taking_over_from_each_other_seal_every_tick_once(
         for _, pipe in pair:
             pipe.close()
         rounds += 1
-        if done or rounds == 20:
+        if done:
             break
-    with copy.open() as live:
-        last = live.tick_number
-        assert last > 0
-        assert payloads(live, last) == long_undisturbed[:last]
-    found = sent(copy.options["out"])
-    assert found == {tick: {digest_of(each)} for tick, each in enumerate(long_undisturbed[:last], 1)}
-    copy.drop()
-    record(
-        "R9",
-        f"{home.kind}, two that take over from each other",
-        figure=f"{rounds} pairs, {refused} were overtaken, {last} ticks, one payload each",
-        bar="0 stale writes accepted",
-        passed=refused > 0,
-    )
+    return rounds, refused
 
 
 def _is_stopped(process: int) -> bool:

@@ -15,11 +15,12 @@ from tests.faults.points import armed
 from tests.faults.report import record
 from tests.faults.world import DRUGS, Crash, events, payloads, run_to
 
-from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
+from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, codec
 from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.key_ring import open_ring, ring_of
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_state import StoredState
 from pianissimo.errors import DamageError, PendingError, SecretError
 from pianissimo.noise import Secret
 from pianissimo.queries.expected import GAUSSIAN_PLANS, LAPLACE_PLANS
@@ -191,6 +192,51 @@ def test_a_rotation_heals_a_theft_of_everything(home: Home) -> None:
         with pytest.raises(SecretError):
             open_ring(old.secrets[-1], incarnation, store.epochs(incarnation))
     record("R20", "a theft, then a rotation", figure="0 later states opened", bar="0", passed=True)
+    copy.drop()
+
+
+def test_whoever_has_an_older_secret_finds_no_count_by_trying_numbers(tmp_path: Path) -> None:
+    """A seal tells the digest of the stored state: once it was under the first secret for ever."""
+    stream = Stream("s", budget=Budget(4, 1e-6), horizon=20, queries=[Count("n")])
+    with open_stream(stream, tmp_path / "state", secret=SECRETS[0]) as live:
+        live.tick([{}])
+        live.rotate_secret(SECRETS[1])
+        for tick in range(2, 18):
+            live.tick([{}] * tick)
+        run = live._core.parts[0].run
+
+    def guessed(total: int) -> bytes:
+        """The state after 16 ticks, which has nothing else that is not public."""
+        own = {"total": total, "recent": {"tick": 16, "closed": 16, "open": []}}
+        state = [{"run": {"tick": 16, "mechanism": run._identity, "state": own}, "tidy": {"n": []}}]
+        return codec.pack("stream state", 1, state)
+
+    with closing(apsw.Connection(str(tmp_path / "state" / "state.db"))) as connection:
+        ((told,),) = connection.execute("SELECT state FROM seals WHERE tick = 17")
+    keys = {secret: ring_of(secret).newest for secret in SECRETS[:2]}
+    found = {
+        secret: [total for total in range(300) if own.digest("state", guessed(total)) == told]
+        for secret, own in keys.items()
+    }
+    assert found == {SECRETS[0]: [], SECRETS[1]: [1 + sum(range(2, 17))]}
+
+
+def test_a_stream_that_an_earlier_version_rotated_goes_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seals have the digest of the stored state under the first secret."""
+    copy, sound = home.copy(), StoredState.rows
+    with copy.open(out=None) as live:
+        run_to(live, 2)
+        first = live._ring.keys[0]
+        live.rotate_secret(SECRETS[0])
+        with monkeypatch.context() as earlier:
+            earlier.setattr(StoredState, "rows", lambda own, tick, _, *, whole: sound(own, tick, first, whole=whole))
+            run_to(live, 5)
+        before = payloads(live, 5)
+    for tick in (7, 9):
+        with copy.open(out=None, secret=SECRETS[0]) as live:
+            assert live.recovered.replayed > 0
+            run_to(live, tick)
+            assert payloads(live, 5) == before
     copy.drop()
 
 

@@ -221,6 +221,24 @@ def test_in_each_period_a_user_begins_anew(tmp_path: Path) -> None:
     assert found["above_cap"]["n"] == [{"cap": 2, "users": 12, "events": 12 * 4}]
 
 
+def test_a_cap_that_follows_from_period_to_period_is_told_from_the_first_on(tmp_path: Path) -> None:
+    spec = SPEC.replace('unit = { user = "customer" }', 'unit = { user = "customer", within = "12h" }')
+    found = check_source(load_spec(write(tmp_path, each(customer=lambda _: "one"), spec=spec)))
+    assert found["above_cap"]["n"][0] == {"cap": 16, "users": 2, "events": 2 * 20}
+    (note,) = [note for note in found["notes"] if note.startswith("queries.n, ")]
+    assert "at most 16 events a user count in each period: 2 periods of users have more, and 55.6% of all" in note
+    assert note.endswith("That is the cap of the first period: it follows from period to period, and may fall too")
+    assert 'within = "1d"' not in " ".join(found["notes"])
+
+
+def test_refused_rows_are_told_with_their_share_and_reason(tmp_path: Path) -> None:
+    rows = [{**row, "time": f"05/01/2026 {row['time'][11:16]}"} if row["time"][11:13] == "07" else row for row in ROWS]
+    (note,) = [note for note in check_source(load_spec(write(tmp_path, rows)))["notes"] if "refused" in note]
+    assert note.startswith("3 of 72 rows (4.2%) are refused: they are in no number, and no bar tells of it (3: column ")
+    few = [*ROWS * 10, rows[7 * 3]]
+    assert not [note for note in check_source(load_spec(write(tmp_path, few)))["notes"] if "refused" in note]
+
+
 def test_a_forgotten_quote_is_no_line_break(tmp_path: Path) -> None:
     stray = {**ROWS[0], "drug": '"aspirin'}
     found = check_source(load_spec(write(tmp_path, [ROWS[0], stray, *ROWS[1:40], stray, *ROWS[40:]])))
@@ -235,7 +253,7 @@ def test_a_large_budget_is_noted(tmp_path: Path) -> None:
 
 def test_local_times_with_an_offset_are_read_and_told(tmp_path: Path) -> None:
     found = check_source(load_spec(write(tmp_path, each(time=lambda row: row["time"].replace("Z", "-05:00")))))
-    assert found["notes"][0] == "times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"
+    assert found["notes"][1] == "times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"
 
 
 def test_texts_that_are_no_numbers_are_told_apart_from_missing_ones(tmp_path: Path) -> None:

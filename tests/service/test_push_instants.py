@@ -22,8 +22,10 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 from pianissimo import Budget, Count, Histogram, Stream
 
-name, state, origin, many, ticks, tick, after = sys.argv[1:]
-origin, many, ticks, tick = datetime.fromisoformat(origin), int(many), int(ticks), timedelta(seconds=float(tick))
+name, state, many, ticks, tick, after = sys.argv[1:]
+many, ticks, tick = int(many), int(ticks), timedelta(seconds=float(tick))
+print("ready", flush=True)
+origin = datetime.fromisoformat(sys.stdin.readline().strip())
 queries = [Count("visits"), Histogram("cities", key="city", domain=[f"city {place}" for place in range(50)])]
 stream = Stream(name, budget=Budget(1, 1e-6), horizon=10_000, tick=tick, origin=origin, queries=queries)
 rows = pl.DataFrame({"city": [f"city {place % 50}" for place in range(many)]})
@@ -60,14 +62,21 @@ def instants(address: str, name: str, origin: datetime, ticks: int, found: list[
 def test_the_moment_of_a_push_does_not_tell_few_events_from_many(tmp_path: Path) -> None:
     """At a false-alarm rate of one in a million: five deviations of the statistic of Mann and Whitney."""
     ticks = size(48, 800)
-    origin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=6)
     times: dict[str, list[float]] = {"few": [], "many": []}
     streams = []
     for name, many in (("few", FEW), ("many", MANY)):
-        told = (name, tmp_path / name, origin.isoformat(), many, ticks, TICK.total_seconds(), AFTER.total_seconds())
+        told = (name, tmp_path / name, many, ticks, TICK.total_seconds(), AFTER.total_seconds())
         command = [sys.executable, "-c", _PUBLISH, *map(str, told)]
-        streams.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        streams.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     try:
+        for each in streams:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        # Only now, since on a busy machine the start of a process takes longer than any fixed time.
+        origin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=6)
+        for each in streams:
+            assert each.stdin is not None
+            print(origin.isoformat(), file=each.stdin, flush=True)
         for each in streams:
             assert each.stdout is not None
             assert each.stdout.readline() == "open\n"
@@ -83,8 +92,10 @@ def test_the_moment_of_a_push_does_not_tell_few_events_from_many(tmp_path: Path)
                 reader.join(ticks * TICK.total_seconds() + 60)
     finally:
         for each in streams:
-            each.wait(30)
+            assert each.stdin is not None
             assert each.stdout is not None
+            each.stdin.close()
+            each.wait(30)
             each.stdout.close()
     left, right = times["few"], times["many"]
     assert [len(left), len(right)] == [ticks, ticks]

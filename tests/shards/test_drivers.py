@@ -237,6 +237,38 @@ def test_owners_that_outlive_a_lost_seal_draw_anew(every: int, tmp_path: Path) -
     assert found == ran(stream, kept, 6, snapshot_every=every)
 
 
+@pytest.mark.parametrize(("every", "lost"), [(2, 2), (2, 4), (3, 3)])
+def test_owners_that_outlive_a_lost_seal_draw_anew_where_ticks_without_a_release_are_stored(
+    every: int, lost: int, tmp_path: Path
+) -> None:
+    """What an owner stores at a tick without a release has the noise of the release before, and no seal of that one."""
+    stream = stream_of(4, queries=[pp.Histogram("found", key="label", every=every)])
+    folder = begun(stream, tmp_path / "begun")
+    Lasting.made.clear()
+    Lasting.asked = 0
+
+    def at_place() -> DurableStream:
+        options = Options(snapshot_every=1, workers=Lasting())
+        return DurableStream(Request(stream), wire(folder / "state", secret=SECRET), options)
+
+    with at_place() as live:
+        for tick in range(1, lost):
+            live.tick(events(tick))
+    kept = copied(folder, "kept")
+    with at_place() as live, killed_at("witness.before_append"):
+        live.tick(events(lost).vstack(events(lost).filter(pl.col("label") == "b")))
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
+    Lasting.asked = 1
+    with at_place() as live:
+        live.tick(events(lost))
+        Lasting.asked = 0
+        for tick in range(lost + 1, 10):
+            live.tick(events(tick))
+        found = [live.payload(tick) for tick in range(1, 10)]
+    assert found == ran(stream, kept, 9, snapshot_every=1)
+
+
 def test_a_recovered_life_over_shards_has_noise_and_blobs_of_its_own(tmp_path: Path) -> None:
     """D7: a store that was set back is refused, recovered for free, and goes on; old blobs count nowhere."""
     stream = small()

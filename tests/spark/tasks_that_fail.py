@@ -20,7 +20,7 @@ class FailsOnce(ShardTask):
 
     @classmethod
     def of(cls, task: ShardTask, mark: Path, seconds: float = 0.0) -> "FailsOnce":
-        return cls(task.base, task.ticks, task.shards, task.stores, task.keys, mark, seconds)
+        return cls(task.base, task.seal, task.ticks, task.shards, task.stores, task.keys, mark, seconds)
 
     def steps(self, shard: int) -> Iterator[Any]:
         """As any task's."""

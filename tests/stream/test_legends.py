@@ -72,6 +72,25 @@ def test_there_is_a_legend_where_there_are_bars() -> None:
     assert legend("exhausted", CLOSED, 0.95) == "", "its bars have a chance of their own"
 
 
+@pytest.mark.parametrize("table", [CLOSED, OPEN, OPEN.rename({"low": "high", "high": "low"})])
+def test_of_what_a_threshold_chose_it_is_said_that_noise_did(table: pl.DataFrame) -> None:
+    threshold = {"least": 56, "largest": 60}
+    for kind in ("alarm", "trending"):
+        assert legend("q", table, 0.95, told("number", kind=kind)).endswith(legends.JUST_REPORTED)
+    for kind in ("histogram", "top_k", "heavy_hitters"):
+        assert legend("q", table, 0.95, told("number", kind=kind, threshold=threshold)).endswith(legends.JUST_SHOWN)
+        assert "of them miss" not in legend("q", table, 0.95, told("number", kind=kind, threshold=None))
+    assert "of them miss" not in legend("q", table, 0.95, told("sum", kind="sum", threshold=threshold))
+    page = WORDS_OF_THE_PAGE.read_text()
+    assert f" {legends.JUST_REPORTED}" in page
+    assert f" {legends.JUST_SHOWN}" in page
+
+
+def test_a_notebook_says_that_noise_chose_a_new_label() -> None:
+    stream = pp.Stream("s", queries=[pp.Histogram("h", key="k")], budget=pp.Budget(1, 1e-6), horizon=8)
+    assert legends.JUST_SHOWN in stream.start().tick([{"k": "a"}] * 900)._repr_html_()
+
+
 def test_the_page_says_the_same() -> None:
     page = WORDS_OF_THE_PAGE.read_text()
     assert legends.BOTH_OPEN in page

@@ -94,6 +94,16 @@ def test_a_picture_of_a_release_has_its_labels_and_the_numbers_of_its_table() ->
     assert {float(each) for each in release["drugs"]["high"]} <= {float(x) for line in lines for x in line}
 
 
+def test_a_number_without_a_bar_is_drawn_among_whole_numbers() -> None:
+    live = stream_of(pp.Trending("drugs", key="drug"), unit=pp.user("user"), horizon=2).start()
+    sick = pl.DataFrame({"drug": ["cough"] * 2000, "user": range(2000)})
+    release = live.tick(sick)
+    assert release["exhausted"]["low"][0] == release["exhausted"]["high"][0]
+    (axes,) = (each for each in release.plot().get_axes() if each.get_title(loc="left") == "exhausted")
+    begin, end = axes.get_xlim()
+    assert 2 < end - begin < 3
+
+
 def test_a_picture_of_a_live_stream_has_the_totals_of_its_ticks() -> None:
     live = stream_of(pp.Count("n")).start()
     released = [live.tick(hour())["n"]["estimate"].item() for _ in range(4)]
@@ -106,6 +116,17 @@ def test_open_ends_are_told_in_the_picture() -> None:
     live.tick(hour())
     assert "or more" in texts_of(live.plot())
     assert "95 % of such intervals hold the truth; open ends" in live.plot().get_supxlabel()
+
+
+def test_what_is_said_below_a_picture_fits_in_it_and_names_what_is_not_shown() -> None:
+    queries = (pp.Count("n"), pp.Histogram("rare", key="drug"))
+    live = stream_of(*queries, unit=pp.user("user")).start()
+    release = live.tick(hour().head(3))
+    for figure in (release.plot(), live.plot()):
+        assert "Not shown, as nothing is above its threshold: rare." in figure.get_supxlabel()
+        figure.canvas.draw()
+        below = figure._supxlabel.get_window_extent()
+        assert 0 <= below.x0 < below.x1 <= figure.bbox.width
 
 
 def test_a_picture_of_a_plan_has_every_query() -> None:

@@ -228,6 +228,16 @@ def test_a_plan_says_how_many_users_an_error_of_a_tenth_takes(query: Query, adde
     assert "For an error below a tenth" not in told(planned(of_events))[1]
 
 
+def test_a_plan_advises_nothing_that_its_stream_has() -> None:
+    alarm, day = pp.Alarm("bell", where="x > 3"), pp.user("u", within=24)
+    _, text = told(planned(pp.Count("q"), pp.user("u")))
+    assert 'a user\'s day (within = "1d"), a larger epsilon' in text
+    for horizon, more in ((None, "for alarms an end (horizon), "), (96, "")):
+        stream = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=horizon, unit=day, queries=[pp.Count("q"), alarm])
+        advice = " ".join(str(stream.plan()).split())
+        assert f"a smaller cap (max_events_per_user), {more}a larger epsilon" in advice
+
+
 def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:
     numbers, text = told(planned(pp.Histogram("q", key="k"), pp.user("u")))
     fewest = math.ceil(numbers["threshold"]["least"] / 16)

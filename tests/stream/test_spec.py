@@ -310,7 +310,7 @@ STREAM_FIELDS = (
         (
             '"15m"',
             '"7m"',
-            "stream.horizon must be a whole number of ticks, got '24h' with ticks of 0:07:00",
+            "stream.horizon must be a whole number of ticks, got '24h' with ticks of 7m",
         ),
         (
             '"24h"',
@@ -388,13 +388,13 @@ STREAM_FIELDS = (
             "[source]",
             "[source]\nuntil = 2026-01-05T00:20:00Z",
             "source.until must be a whole number of ticks after stream.origin, got 2026-01-05T00:20:00+00:00 "
-            "with ticks of 0:15:00 from 2026-01-05T00:00:00+00:00",
+            "with ticks of 15m from 2026-01-05T00:00:00+00:00",
         ),
         (
             "[source]",
             "[source]\nuntil = 2026-01-04",
             "source.until must be a whole number of ticks after stream.origin, got 2026-01-04T00:00:00+00:00 "
-            "with ticks of 0:15:00 from 2026-01-05T00:00:00+00:00",
+            "with ticks of 15m from 2026-01-05T00:00:00+00:00",
         ),
         (
             'kind = "count"',
@@ -497,7 +497,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ('kind = "count"\nevery = "hourly"', f".every {DURATION}, got 'hourly'"),
         (
             'kind = "count"\nevery = "20m"',
-            ".every must be a whole number of ticks, got '20m' with ticks of 0:15:00",
+            ".every must be a whole number of ticks, got '20m' with ticks of 15m",
         ),
         ('kind = "count"\nevery = 97', ".every must be at most the 96 ticks that are released, got 97 ticks"),
         ('kind = "count"\nevery = "2d"', ".every must be at most the 96 ticks that are released, got 192 ticks"),
@@ -581,6 +581,9 @@ def test_a_column_of_labels_is_not_one_of_numbers(tmp_path: Path) -> None:
     table = SUM.replace('"price"', '"drug"')
     (message,) = messages(tmp_path, f"{PHARMACY}\n[queries.new]\n{table}\n")
     assert message.startswith("stream: query 'new' must read 'drug' as numbers alone")
+    assert message.endswith("give the events a second column")
+    (message,) = messages(tmp_path, f"{PHARMACY}\n[queries.new]\nkind = 'count'\nwhere = 'drug = 7'\n")
+    assert message.endswith("got a column that is read as labels too; compare it with texts: drug = '7'")
 
 
 def test_a_query_that_the_last_tick_leaves_no_release_is_refused(tmp_path: Path) -> None:

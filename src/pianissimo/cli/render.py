@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pianissimo.ledger.units import TOLD_UNITS
+from pianissimo.stream.calendar import zone_of
 from pianissimo.stream.release import OPEN_ENDS, label_columns
 
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -67,9 +68,22 @@ def cell(value: object, column: str = "") -> Text:
     if isinstance(value, int):
         return Text(f"{value:,}")
     if isinstance(value, datetime):
-        return Text(f"{value:%Y-%m-%d %H:%M:%S} UTC")
+        return Text(moment_text(value))
     text = value.hex() if isinstance(value, bytes) else str(value)
     return Text(text if text.isprintable() else quoted(text))
+
+
+def moment_text(moment: datetime, zone: str | None = None) -> str:
+    """A moment by the clocks of a time zone, UTC unless another one is given.
+
+    >>> midnight = datetime.fromisoformat("2026-03-05T00:00:00Z")
+    >>> moment_text(midnight), moment_text(midnight, "Europe/Rome")
+    ('2026-03-05 00:00:00 UTC', '2026-03-05 01:00:00+01:00')
+    """
+    there = moment if zone is None else moment.astimezone(zone_of(zone))
+    if there.utcoffset() or zone not in (None, "UTC"):
+        return there.isoformat(sep=" ", timespec="seconds")
+    return f"{there:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
@@ -92,16 +106,18 @@ def cannot_be_told(row: Mapping[str, Any]) -> bool:
 
 
 def cut_at_zero(row: Mapping[str, Any]) -> dict[str, Any]:
-    """How such a number is shown, in the terminal and on the page: what is below zero is cut off.
+    """How such a number is shown, in the terminal and on the page: what is below zero is shown as zero would be.
 
-    >>> cut_at_zero({"estimate": -1197, "low": -2500, "high": 106})
+    A bar that is cut and not moved would be short, or of no length at all, where the noise was lowest.
+
+    >>> cut_at_zero({"estimate": 26, "low": -54, "high": 106})
     {'estimate': 'at most 106', 'low': 0, 'high': 106}
     >>> cut_at_zero({"estimate": -900, "low": -1300, "high": -500})
-    {'estimate': 'about 0', 'low': 0, 'high': 0}
+    {'estimate': 'at most 400', 'low': 0, 'high': 400}
     >>> cut_at_zero({"estimate": 30, "low": -5, "high": None})
     {'estimate': '0 or more', 'low': 0, 'high': None}
     """
-    high = None if row["high"] is None else max(0, row["high"])
+    high = None if row["high"] is None else max(0, row["high"] - min(0, row["estimate"] or 0))
     words = "0 or more" if high is None else f"at most {cell(high)}" if high else "about 0"
     return {"estimate": words, "low": 0, "high": high}
 
@@ -126,18 +142,35 @@ def told_quantile(row: Mapping[str, Any], span: Sequence[float] | None = None) -
     return {}
 
 
+def told_mean(row: Mapping[str, Any], span: Sequence[float]) -> dict[str, Any]:
+    """How a mean is shown: a bound where noise took it to an end of its range, and no number of nearly all of it.
+
+    >>> told_mean({"estimate": 0.0, "low": 0.0, "high": 69.6}, (0, 200))
+    {'estimate': 'at most 69.6'}
+    >>> told_mean({"estimate": 17.3, "low": 0.0, "high": 37.5}, (0, 200))
+    {}
+    """
+    low, high = row["low"], row["high"]
+    if row["estimate"] is None or high - low >= _NEARLY_ALL * (span[1] - span[0]):
+        return {"estimate": "not known"}
+    if row["estimate"] <= span[0] < high:
+        return {"estimate": f"at most {cell(high)}"}
+    return {"estimate": f"at least {cell(low)}"} if row["estimate"] >= span[1] > low else {}
+
+
 def release_table(
     title: str | None,
     rows: pl.DataFrame,
     *,
     never_below_zero: bool = False,
     legend: str = "",
-    quantiles: Mapping[str, Any] | None = None,
+    query: Mapping[str, Any] | None = None,
 ) -> Group:
     """A table of a release, the largest estimates first; what cannot be told from noise has no order, and says so.
 
-    Below it stands what its bars mean. Of `quantiles` it is given what a plan tells of them.
+    Below it stands what its bars mean. It is given what a plan tells of its query, if one is known.
     """
+    asked, span = (query or {}).get("kind"), (query or {}).get("range")
     labels = label_columns(rows)
     noise = [never_below_zero and cannot_be_told(row) for row in rows.select("estimate", "low", "high").to_dicts()]
     if labels:
@@ -151,7 +184,8 @@ def release_table(
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
     for row in rows.iter_rows(named=True):
         told = cut_at_zero(row) if never_below_zero and cannot_be_told(row) else {}
-        told = told if quantiles is None else told_quantile(row, quantiles.get("range"))
+        told = told_quantile(row, span) if asked == "quantiles" else told
+        told = told_mean(row, span) if asked == "mean" and span else told
         table.add_row(*(cell(value, name) for name, value in {**row, **told}.items()))
     below = [_noise_note(rows, labels) if any(noise) else "", legend]
     return Group(table, *(Text(line, style="dim") for line in below if line))
@@ -174,7 +208,13 @@ def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
 
 
 def rings_table(
-    name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None, *, legend: str = ""
+    name: str,
+    table: pl.DataFrame,
+    ticks: range,
+    exhausted: pl.DataFrame | None,
+    *,
+    legend: str = "",
+    zone: str | None = None,
 ) -> Group:
     """When an alarm or a trend rang, most often never; and whether it may have been exhausted at the last tick."""
     first, last = ticks.start, ticks.stop - 1
@@ -186,6 +226,8 @@ def rings_table(
     if most:
         title += f"; at tick {last} {silence(most)}"
     bare = rows.drop("end", "since", strict=False)
+    if zone is not None and "start" in bare.columns:
+        bare = bare.with_columns(pl.col("start").dt.convert_time_zone(zone))
     tables = [release_table(None, bare, never_below_zero=True, legend=legend)] if rows.height else []
     return Group(Text(title, style="bold"), *tables)
 
@@ -252,7 +294,12 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         notes.append(f"verified; witness {content['head']}")
     if "epsilon" in units:
         notes.append(
-            "note: each line is at most what its charge costs alone; several together cost at most their sum: see spent"
+            "note: a charge is told as if it were alone; several cost together at most their sum, so what is left is "
+            "at least budget minus spent"
+        )
+        notes.append(
+            "note: a ledger adds up rho and bad mass, and tells all of it at one delta; of one stream alone the "
+            "epsilon and delta of its plan hold too"
         )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))

@@ -42,7 +42,6 @@ show_refused_option = click.option(
     help="Tell how many rows were refused, by reason: exact, not private, and for the owner's eyes only.",
 )
 FORMATS = ("parquet", "jsonl", "csv")
-_WATCHED = ("alarm", "trending")
 _MEANING = {
     "incarnation": "(the random name of this life of the stream; its noise is bound to it)",
     "incarnations": "(lives so far; `recover` begins a new one)",
@@ -235,7 +234,7 @@ def run(
     from pianissimo.io.runs import is_known, run_durably, run_file
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
-    from pianissimo.stream.legends import share_text
+    from pianissimo.stream.legends import JUST_REPORTED, share_text
     from pianissimo.stream.spec import LiveSource, load_spec
 
     budget = budget_given(budget_epsilon, budget_delta)
@@ -270,6 +269,7 @@ def run(
     if any(query.watched for query in spec.stream.queries) and not (quiet or as_json):
         share = share_text(spec.stream.coverage)
         click.echo(f"\nAlarms and trends have a line each: about how many (low to high). {share} hold the true number.")
+        click.echo(JUST_REPORTED)
     hidden = quiet or (as_json and sys.stdout.isatty())
     with progress_bar(hidden=hidden) as progress, arguments():
         if in_memory and out is not None:
@@ -347,13 +347,13 @@ def releases(
     """
     from rich.text import Text
 
-    from pianissimo.cli.render import console, release_table, rings_table
+    from pianissimo.cli.render import console, moment_text, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
     from pianissimo.stream.legends import legend
-    from pianissimo.stream.plan_table import about_told, in_window, never_below_zero
+    from pianissimo.stream.plan_table import WATCHED, about_told, in_window, never_below_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -384,9 +384,10 @@ def releases(
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     ticks = _chosen_ticks(end, tick=tick, last=last)
-    watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
+    watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in WATCHED]
     terminal = console()
     calendar, coverage = _calendar(plan), plan.get("coverage", coverage)
+    zone = None if calendar is None else plan["time_zone"]
     for number, name, rows in _chosen(tables, query, ticks, every):
         times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
         if rows.height and "since" in rows.columns:
@@ -398,7 +399,7 @@ def releases(
             told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
             echo_json({**told, **({"about": about} if about else {}), "release": shown.to_dicts()})
         elif name not in watched and (name != EXHAUSTED or query == EXHAUSTED):
-            when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
+            when = "".join(f", {word} {moment_text(moment, zone)}" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             below = legend(name, shown, coverage, planned.get(name))
             threshold = planned.get(name, {}).get("threshold")
@@ -408,15 +409,16 @@ def releases(
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")
             else:
-                own = planned.get(name, {})
-                own = own if own.get("kind") == "quantiles" else None
-                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, quantiles=own)
+                own = planned.get(name)
+                answer = release_table(None, shown, never_below_zero=is_cut, legend=below, query=own)
             terminal.print(Text(title, style="bold"), answer, Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
             below = legend(name, tables[name], coverage, planned.get(name))
-            terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below), Text())
-    for name, reason in left_out.items():
+            terminal.print(
+                rings_table(name, tables[name], ticks, tables.get(EXHAUSTED), legend=below, zone=zone), Text()
+            )
+    for name, reason in left_out.items() if query is None else ():
         click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
 
 

@@ -5,8 +5,9 @@ each purpose (`storage.purpose_keys`). Rotations leave a ring of secrets.
 
 Noise is bound to the incarnation, the plan and the data sealed before a draw is first made. If storage ever lies (a
 restored backup, a cloned disk, a lost tail), other data are sealed under the same tick number. Their digest is another,
-so is the path, and the noise is independent: a second exposure, but never a difference that is the truth. What is drawn
-without `sealed` is bound to the incarnation and the plan alone.
+so is the path, and the noise that begins then is independent. Noise that began before is the same over both: where both
+are shown, their difference tells the truth for some ticks (docs/limits.md), which is what the witness is against. What
+is drawn without `sealed` is bound to the incarnation and the plan alone.
 """
 
 import contextlib

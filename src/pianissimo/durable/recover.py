@@ -84,9 +84,10 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
             found, newest = replace(found, ring=found.ring.rotated(secret, later)), newest.rotated(secret, later - 1)
         heard = _heard(wiring, found.ring)
         if shown <= max(heard.tick, found.tick) and agrees(store, found, heard):
+            undone = "" if old_secret is None else " with the old secret, and rotate it again"
             raise RefusalError(
                 f"a rollback must have happened to be accepted, got a store that holds tick {heard.tick} as its "
-                "witness has seen it; just start the stream"
+                f"witness has seen it; just start the stream{undone}"
             )
         since, positions = _released_to(store, found)
         if heard.tick > since:

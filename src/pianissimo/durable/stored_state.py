@@ -50,11 +50,12 @@ class StoredState:
 
     def __init__(self, core: LiveCore, store: Journal, record: StreamRecord, ring: KeyRing, every: int) -> None:
         self._core, self._store, self._record, self._every = core, store, record, every
-        self._own = ring.epoch(0)
         self.tick = record.last_tick
         """Of the last stored state."""
 
-        self.digest = self._digest(_NO_STATE)
+        self.digest = self._by_first = _digest(ring.epoch(0), _NO_STATE)
+        """Under the secret of its tick: guesses of what it holds are held against it by whoever has that secret."""
+
         self.added_bytes = self._bytes = 0
         """The sizes of what is sealed since, and of that state."""
 
@@ -68,8 +69,13 @@ class StoredState:
             self.tick, content = snapshot
             state = codec.unpack("stream state", 1, content)
             self._core.load(state, self._logs(ring))
-            self._bytes, self.digest = self.size(content, state), self._digest(content)
+            self._bytes, keys = self.size(content, state), ring.epoch(ring.number_at(self.tick))
+            self.digest, self._by_first = _digest(keys, content), _digest(ring.epoch(0), content)
         self._lasting = self._core.lasting
+
+    def is_before(self, seal: Seal) -> bool:
+        """Whether a seal covers the state that was loaded; earlier versions had its digest under the first secret."""
+        return seal.state in (self.digest, self._by_first)
 
     def delta(self, seal: Seal, ring: KeyRing) -> Gathered:
         """What a tick since then has added, as it was sealed."""
@@ -81,8 +87,8 @@ class StoredState:
         self.added_bytes += self.size(content, gathered)
         return gathered
 
-    def rows(self, tick: int, *, whole: bool) -> StateRows:
-        """What the tick that was just counted is to store; `whole` if all of the state may be part of it."""
+    def rows(self, tick: int, keys: Keys, *, whole: bool) -> StateRows:
+        """What the tick that was just counted is to store, with its keys; `whole` if all of the state may be of it."""
         found, place = StateRows(), tick - self._record.last_tick
         if self._core.log_length:
             found.history = codec.pack("history", 1, self._core.logs(place))
@@ -91,7 +97,7 @@ class StoredState:
         if whole and self._is_due(tick):
             state = self._core.dump()
             found.snapshot = codec.pack("stream state", 1, state)
-            self.digest = self._digest(found.snapshot)
+            self.digest = _digest(keys, found.snapshot)
             self.tick, self._bytes, self.added_bytes = tick, self.size(found.snapshot, state), 0
             self._lasting = self._core.lasting
         # A start goes through all ticks since the stored state.
@@ -150,5 +156,6 @@ class StoredState:
         checkpoints = [codec.unpack("checkpoint", 1, each) for each in self._store.checkpoints(*place)]
         return checkpoints + [codec.unpack("history", 1, each) for each in self._store.history(*place)]
 
-    def _digest(self, content: bytes) -> bytes:
-        return self._own.digest("state", content)
+
+def _digest(keys: Keys, content: bytes) -> bytes:
+    return keys.digest("state", content)

@@ -333,7 +333,7 @@ class StoredTicks:
         for tick in range(start + 1, sealed + 1):
             seal = self._store.seal(incarnation, tick, self._ring)
             assert seal is not None  # noqa: S101  # the chain was checked
-            if seal.state != self._state.digest:
+            if not self._state.is_before(seal):
                 raise DamageError(f"the state before tick {tick} must be the sealed one, got another; restore a backup")
             opened = _OpenTick(seal, self._state.delta(seal, self._ring))
             stored = self._store.release(incarnation, tick)
@@ -556,7 +556,7 @@ class StoredTicks:
         payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
-        opened.rows = self._state.rows(tick, whole=snapshot)
+        opened.rows = self._state.rows(tick, keys, whole=snapshot)
         opened.release = release
         reach("release.computed")
         opened.stored, opened.gathered = stored, []

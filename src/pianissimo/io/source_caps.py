@@ -13,6 +13,7 @@ from pianissimo.io.source_sizes import CUT_SHARE, counted_text
 from pianissimo.queries import Query
 from pianissimo.queries.query import UserMechanism
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.unit import User
 
 
 class UnitsBesideCaps:
@@ -23,6 +24,11 @@ class UnitsBesideCaps:
         self._capped: list[QueryPlan] = [each for each in found if each.query.own_units is None]
         self._units: dict[str, pl.DataFrame] = {}
         """For each part of the queries, how many of its units each user has, in each period."""
+
+        self._in_periods = isinstance(plan.unit, User) and plan.unit.within is not None
+        self._who = (
+            ("period of a user has", "periods of users have") if self._in_periods else ("user has", "users have")
+        )
 
     def see(self, content: pl.DataFrame) -> None:
         """Add the units that each user has, where a cap holds: rows, or rows of each value."""
@@ -42,7 +48,9 @@ class UnitsBesideCaps:
             query, units = each.query, self._units[each.query.part]
             numbers = units.group_by("user").len() if _differ(query) else units.select("user", len="units")
             lines = found[query.name] = []
-            for cap_units in each.mechanism.cap.caps:
+            # Where each period's cap follows from the one before, from the cap of the first one on.
+            first = getattr(each.mechanism, "first_cap", 0)
+            for cap_units in [units for units in each.mechanism.cap.caps if units >= first]:
                 cap = query.shown_cap(cap_units, each.chosen.in_period)
                 more = (numbers["len"].cast(pl.Float64) - cap).clip(0)
                 lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped_unit: int(more.sum())})
@@ -65,12 +73,16 @@ class UnitsBesideCaps:
             cut = [(line["cap"], line[what] / whole) for line in lines] if whole else []
             if not cut or cut[0][1] < CUT_SHARE:
                 continue
-            (first, share), users = cut[0], counted_text(int(lines[0]["users"]), "user has", "users have")
+            (first, share), users = cut[0], counted_text(int(lines[0]["users"]), *self._who)
             later = f"; were it raised to {cut[-1][0]:,.15g}, {cut[-1][1]:.1%}" if len(cut) > 1 else ""
+            anew = " in each period" if self._in_periods else ""
+            others = "" if self._in_periods else '; within = "1d" counts so many anew each day'
+            if getattr(each.mechanism, "first_cap", 0):
+                others = ". That is the cap of the first period: it follows from period to period, and may fall too"
             told[
-                f"at most {first:,.15g} {what} a user count: {users} more, and {share:.1%} of all {what} is cut off"
-                f"{later}. Counts and sums lack them; means and quantiles are of the rest. A larger cap adds noise in "
-                'proportion; within = "1d" counts so many anew each day'
+                f"at most {first:,.15g} {what} a user count{anew}: {users} more, and {share:.1%} of all {what} is cut "
+                f"off{later}. Counts and sums lack them; means and quantiles are of the rest. A larger cap adds noise "
+                f"in proportion{others}"
             ].append(query.name)
         return [f"queries.{', queries.'.join(names)}: {text}" for text, names in told.items()]
 

@@ -23,7 +23,7 @@ import polars as pl
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.kafka import kafka_settings
 from pianissimo.io.source_caps import UnitsBesideCaps
-from pianissimo.io.source_sizes import SourceSizes, StrangeTexts, as_texts, strange_texts
+from pianissimo.io.source_sizes import CUT_SHARE, SourceSizes, StrangeTexts, as_texts, strange_texts
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
@@ -272,6 +272,12 @@ class _Check:
             )
         if refused > self.source.max_refused * self.rows:
             self.notes.append("a run would stop: more rows are refused than source.max_refused lets pass")
+        elif refused >= CUT_SHARE * self.rows and not self.faults:
+            (why, count), *_ = self.refused.most_common(1)
+            self.notes.append(
+                f"{refused:,} of {self.rows:,} rows ({refused / self.rows:.1%}) are refused: they are in no number, "
+                f"and no bar tells of it ({count:,}: {why}). Mend them or the stream file; a run lists their lines"
+            )
         offsets = {str(each)[-6:] for each in self.columns.get(self.wanted.time or "", [])}
         if len(offsets) == 1 and re.fullmatch(r"[+-](?!00:00)[0-9]{2}:[0-9]{2}", offset := offsets.pop()):
             zone = self.wanted.written.time_zone

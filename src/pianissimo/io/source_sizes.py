@@ -123,7 +123,8 @@ class SourceSizes:
     def _ways_out(self) -> str:
         """What makes errors smaller, in words."""
         user = self._plan.unit
-        own = 'a smaller cap (max_events_per_user), within = "1d", ' if isinstance(user, User) else ""
+        own = "a smaller cap (max_events_per_user), " if isinstance(user, User) else ""
+        own += 'within = "1d", ' if isinstance(user, User) and user.within is None else ""
         return f"Less noise: fewer queries, a longer tick, coarser labels, {own}a larger epsilon; see docs/how_to.md"
 
 

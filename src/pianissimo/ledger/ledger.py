@@ -328,7 +328,8 @@ class Ledger:
             for name, line in lines.items()
         )
         title = escape(f"{self.header.dataset or 'ledger'}, {self.place}")
-        return f"<table><caption>{title}</caption><tr><th></th>{head}</tr>{body}</table>"
+        note = "<p>Several charges cost together at most their sum, so what is left is at least budget minus spent.</p>"
+        return f"<table><caption>{title}</caption><tr><th></th>{head}</tr>{body}</table>{note}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")

@@ -1,6 +1,6 @@
 """Who has shards for a while: loads what they are made of, answers for them, and remembers their states as a cache.
 
-A state is remembered under a name that follows from all that led to it, with the seals that its noise was bound to: a
+A state is remembered under a name that follows from all that led to it, seals as well, since noise is bound to them: a
 seal may be lost before anybody saw its tick, and the tick be sealed anew while owners live on. Who is asked for another
 state, because it was started anew or another had the shard meanwhile, loads the stored one, adds what ticks since have
 added and answers what was asked since once more. Every blob is held against the digest that the seal covers before
@@ -52,8 +52,8 @@ class ShardOwner:
         self._plan = StreamPlan.from_plain(told.chosen)
         self.blobs = BlobFolder(told.place, told.incarnation)
         self._shard_keys: dict[int, purpose_keys.Keys] = {}
-        self._states: dict[int, tuple[bytes, dict[int, bytes], Parts]] = {}
-        """By shard the name of a state, the seals that were told when it was made, and itself."""
+        self._states: dict[int, tuple[bytes, Parts]] = {}
+        """By shard the name of a state, and itself."""
 
         self._macs: dict[int, bytes] = {}
         self.loads = 0
@@ -93,29 +93,29 @@ class ShardOwner:
 
     def _answered(self, task: ShardTask, shard: int) -> Any:
         parts, name, answers = self._at(task, shard)
-        self._states[shard] = name, self._macs, parts
+        self._states[shard] = name, parts
         return answers
 
     def _stored(self, task: ShardTask, shard: int) -> Any:
         parts, _, _ = self._at(task, shard)
-        last = task.ticks[-1].tick
+        last, seal = task.ticks[-1].tick, task.ticks[-1].seal
         for part in parts.values():
             part.run.stand_after(last // part.every)
         content = codec.pack(STATE, 1, [part.run.dump() for part in parts.values()])
         name, blob = self.closed(STATE, last, shard, content)
         self.blobs.put(last, {name: blob})
-        self._states[shard] = state_name(last, name.digest), self._macs, parts
+        self._states[shard] = state_name(last, seal, name.digest), parts
         return name.digest, len(content)
 
     def _at(self, task: ShardTask, shard: int) -> tuple[Parts, bytes, dict[int, Any]]:
         """A shard as it is asked for, with the name of its state and what it answered last."""
         steps, blobs = list(task.steps(shard)), task.shards[shard]
-        names = [state_name(task.base, blobs.state), *(name for name, _, _ in steps)]
+        names = [task.begins(shard), *(name for name, _, _ in steps)]
         # Taken away until all is done: a step that was interrupted is never taken for a finished one.
-        known, told, parts = self._states.pop(shard, (b"", {}, None))
+        known, parts = self._states.pop(shard, (b"", None))
         # The last answer is wanted, so that its step is taken in any case.
         usable = names if task.stores else names[:-1]
-        if parts is None or known not in usable or any(self._macs.get(tick, mac) != mac for tick, mac in told.items()):
+        if parts is None or known not in usable:
             parts, known = self._begun(task, shard), names[0]
             self.loads += 1
         answers: dict[int, Any] = {}

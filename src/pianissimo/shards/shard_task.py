@@ -74,6 +74,9 @@ class AskedTick:
     tick: int
     """Of this life, from 1."""
 
+    seal: bytes
+    """The digest of its seal, which covers all seals before."""
+
     macs: dict[int, bytes]
     """The digests of the seals that noise of this tick may be bound to, by the stream's ticks."""
 
@@ -82,7 +85,7 @@ class AskedTick:
 
     def asking(self, questions: dict[int, Any]) -> "AskedTick":
         """One round more."""
-        return AskedTick(self.tick, self.macs, (*self.rounds, codec.pack("questions", 1, questions)))
+        return AskedTick(self.tick, self.seal, self.macs, (*self.rounds, codec.pack("questions", 1, questions)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,6 +103,9 @@ class ShardTask:
     base: int
     """After which tick of this life the shards' states were stored."""
 
+    seal: bytes
+    """The digest of the seal of that tick."""
+
     ticks: tuple[AskedTick, ...]
     shards: dict[int, ShardBlobs]
     stores: bool = False
@@ -109,6 +115,10 @@ class ShardTask:
     def __repr__(self) -> str:
         return f"ShardTask(shards={len(self.shards)}, ticks={len(self.ticks)})"
 
+    def begins(self, shard: int) -> bytes:
+        """The name of what a shard was before these ticks."""
+        return state_name(self.base, self.seal, self.shards[shard].state)
+
     def steps(self, shard: int) -> Iterator[tuple[bytes, AskedTick, bytes | None]]:
         """What leads to the state that is asked for: ticks that begin (None) and rounds that are answered.
 
@@ -116,22 +126,22 @@ class ShardTask:
         with the first tick that adds to it: before that it is not asked.
         """
         blobs = self.shards[shard]
-        name = state_name(self.base, blobs.state)
+        name = self.begins(shard)
         begun = blobs.state is not None
         for asked in self.ticks:
             begun = begun or asked.tick in blobs.deltas
             if not begun:
                 continue
-            name = _next_name(name, asked.tick, blobs.deltas.get(asked.tick, b""))
+            name = _next_name(name, asked.tick, asked.seal + blobs.deltas.get(asked.tick, b""))
             yield name, asked, None
             for questions in asked.rounds:
                 name = _next_name(name, asked.tick, questions)
                 yield name, asked, questions
 
 
-def state_name(base: int, state: bytes | None) -> bytes:
-    """The name of a state that is stored, or of none."""
-    return _next_name(b"", base, state or b"")
+def state_name(base: int, seal: bytes, state: bytes | None) -> bytes:
+    """The name of a state that is stored, or of none, after a tick with this seal."""
+    return _next_name(b"", base, seal + (state or b""))
 
 
 def _next_name(before: bytes, tick: int, added: bytes) -> bytes:

@@ -103,7 +103,8 @@ class ShardedCore(LiveCore):
         for shard, digest, _ in shards:
             blobs = self._shards.get(shard, ShardBlobs())
             self._shards[shard] = replace(blobs, deltas={**blobs.deltas, tick: digest})
-        self._ticks.append(AskedTick(tick, {seal: self._holding.macs(seal) for seal in self._seals(tick)}))
+        macs = {seal: self._holding.macs(seal) for seal in self._seals(tick)}
+        self._ticks.append(AskedTick(tick, self._holding.macs(self.after + tick), macs))
 
     def _seals(self, tick: int) -> set[int]:
         """Of which ticks of the stream the seals are that noise in shards may be bound to at a tick of this life."""
@@ -146,7 +147,8 @@ class ShardedCore(LiveCore):
 
     def _told(self, *, stores: bool) -> list[tuple[int, Any]]:
         """What all shards that have ever counted anything say, in the order of their numbers."""
-        task = ShardTask(self._base, tuple(self._ticks), self._shards, stores, self._keys_for(self._shards))
+        seal, keys = self._holding.macs(self.after + self._base), self._keys_for(self._shards)
+        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores, keys)
         workers = self._holding.workers
         if workers is None:
             found = self._owner.of(task)

@@ -10,12 +10,24 @@ import polars as pl
 
 from pianissimo.queries.of_users import REACHES
 from pianissimo.queries.watching import EXHAUSTED
-from pianissimo.stream.plan_table import about_numbers
+from pianissimo.stream.plan_table import WATCHED, about_numbers
 from pianissimo.users import ABOVE_CAP
+
+JUST_REPORTED = (
+    "Near the threshold more of them miss: noise may have made the report, and the true number is then lower."
+)
+JUST_SHOWN = (
+    "Of labels that have just appeared more of them miss: noise helped them up, and the true numbers are lower."
+)
+"""What is said where a threshold chose what is shown, and so its noise did."""
 
 BOTH_OPEN = (
     "Both ends are open: nothing bounds what the cap cuts off, or what it let in of earlier ticks when it was raised."
 )
+
+
+_SHOWN_BY_NUMBER = ("histogram", "top_k", "heavy_hitters")
+"""Kinds whose labels appear by the very number that is told of them."""
 
 
 def legend(name: str, table: pl.DataFrame, coverage: float | None, query: Mapping[str, Any] | None = None) -> str:
@@ -31,6 +43,7 @@ def legend(name: str, table: pl.DataFrame, coverage: float | None, query: Mappin
     told = dict(query or {"error_about": "number of users above the cap" if name == ABOVE_CAP else "number"})
     reaches = any(REACHES in line.lower() for line in told.get("words", ()))
     about, is_cut = about_numbers(told, cap)
+    chosen = _chosen_by_noise(told)
     chance = f"With a chance of {_percent((1 + coverage) / 2)} each"
     is_low, is_high = table["low"].is_not_null(), table["high"].is_not_null()
     if not (is_low | is_high).any():
@@ -38,13 +51,21 @@ def legend(name: str, table: pl.DataFrame, coverage: float | None, query: Mappin
     if told.get("kind") != "quantiles":
         if (is_low & ~is_high).any():
             missing = "what the cap cuts off is missing, and nothing bounds it"
-            return f"{chance} low end is below the true {about}. The high end is open: {missing}."
+            return f"{chance} low end is below the true {about}. The high end is open: {missing}.{chosen}"
         if (is_high & ~is_low).any():
-            return f"{chance} high end is above the true {about}. The low end is open: nothing bounds what is too much."
+            told_low = "The low end is open: nothing bounds what is too much."
+            return f"{chance} high end is above the true {about}. {told_low}{chosen}"
     line = f"{share_text(coverage)}, low to high, hold the true {about}"
     if reaches:
-        return f"{line}; they reach over what the cap cuts off too."
-    return f"{line}. What is cut off is in no bar." if is_cut else f"{line}."
+        return f"{line}; they reach over what the cap cuts off too.{chosen}"
+    return f"{line}. What is cut off is in no bar.{chosen}" if is_cut else f"{line}.{chosen}"
+
+
+def _chosen_by_noise(query: Mapping[str, Any]) -> str:
+    """What is said, after a blank, of numbers that are shown because they were high enough."""
+    if query.get("kind") in WATCHED:
+        return f" {JUST_REPORTED}"
+    return f" {JUST_SHOWN}" if query.get("threshold") and query.get("kind") in _SHOWN_BY_NUMBER else ""
 
 
 def share_text(coverage: float) -> str:

@@ -35,7 +35,8 @@ def plot_release(release: "StreamRelease") -> Any:
     figure, panels = _figure([max(_LEAST_INCHES, 0.8 + _INCHES_A_ROW * each) for each in rows])
     for axes, (name, table) in zip(panels, tables.items(), strict=True):
         _draw_table(axes, name, table)
-    panels[-1].set_xlabel(f"estimate with its interval. {_told_bars(release, tables.values())}", color=_SOFT)
+    told = f"Estimates with their intervals. {_told_bars(release, tables.values())}"
+    figure.supxlabel(told + _told_empty(release, tables), fontsize=8, color=_SOFT)
     figure.suptitle(f"Tick {release.tick}{_when(release)}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
@@ -77,8 +78,9 @@ def plot_live(last: "StreamRelease", between: Callable[[int, int], "StreamReleas
         _draw_series(axes, name, table)
     for axes, (name, table) in zip(panels[len(series) :], others.items(), strict=True):
         _draw_table(axes, name, table)
-    shown = {**others, **series}.values()
-    figure.supxlabel(f"Bands and bars are intervals. {_told_bars(last, shown)}", fontsize=8, color=_SOFT)
+    shown = {**others, **series}
+    told = f"Bands and bars are intervals. {_told_bars(last, shown.values())}"
+    figure.supxlabel(told + _told_empty(last, shown), fontsize=8, color=_SOFT)
     figure.suptitle(f"Up to tick {last.tick}{_when(last)}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
@@ -90,6 +92,12 @@ def _told_bars(release: "StreamRelease", tables: Iterable[pl.DataFrame]) -> str:
     is_open = any(table["high"].null_count() or table["low"].null_count() for table in tables)
     ends = "; open ends: what the cap cuts off is missing" if is_open else ""
     return f"{share_text(release.coverage)} hold the truth{ends}."
+
+
+def _told_empty(release: "StreamRelease", drawn: Iterable[str]) -> str:
+    """Which queries have no panel, on a line of its own: no label reached its threshold, or nothing was reported."""
+    empty = [_short(name) for name, table in release.items() if not table.height and name not in set(drawn)]
+    return f"\nNot shown, as nothing is above its threshold: {', '.join(empty)}." if empty else ""
 
 
 def _query_label(query: dict[str, Any]) -> str:
@@ -147,6 +155,9 @@ def _draw_table(axes: Any, name: str, table: pl.DataFrame) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(_with_commas)
+    begin, end = axes.get_xlim()
+    if end - begin < 1:
+        axes.set_xlim(begin - 1, end + 1)  # one number, with no bar: not between hundredths
     left = f", the first {shown.height} of {table.height:,}" if shown.height < table.height else ""
     axes.set_title(f"{_short(name)}{left}", loc="left", fontsize=9)
 

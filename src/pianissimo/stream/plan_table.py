@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-LEGEND_FACTS = ("kind", "error_about", "rounding", "words")
+LEGEND_FACTS = ("kind", "error_about", "rounding", "words", "threshold")
 """What of a query's part of a plan the line below its tables is made of; see `legends`."""
 
 _FEW_CAPS = 3
@@ -34,7 +34,7 @@ _TOLD_BYTES = 2**26
 _AT_THE_CAP = "users who reach the cap"
 _LESS_NOISE = (
     "Fewer users than that? There is less noise with people counted in place of events (kind users), fewer queries, a "
-    'smaller cap (max_events_per_user), a user\'s day (within = "1d"), a larger epsilon; see docs/how_to.md.'
+    "smaller cap (max_events_per_user), {more}a larger epsilon; see docs/how_to.md."
 )
 """What is said below a plan that tells how many users it takes."""
 
@@ -57,6 +57,9 @@ _IF_SO_MANY = re.compile(", if it is one of [0-9,]+ events")
 _CUT_TO = re.compile(r"of values cut to (?P<low>\S+) \.\. (?P<high>\S*\d)")
 _OF_ANY_SIGN = ("mean", "quantiles")
 """Kinds of queries whose answer near zero is an answer like any other."""
+
+WATCHED = ("alarm", "trending")
+"""Kinds of queries that report."""
 
 FIRST_SEEN = ("distinct", "users")
 """Kinds of queries of which a window has what is first seen in it, and not all that is there."""
@@ -82,7 +85,10 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> "RenderableTy
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
     lines = [line for query in plan["queries"] for line in query["words"]]
     if any(_AT_THE_CAP in line for line in lines):
-        parts += [Text(), Text(_LESS_NOISE)]
+        more = "" if "period" in plan else 'a user\'s day (within = "1d"), '
+        if plan["horizon"] >= OPEN_HORIZON and any(query["kind"] in WATCHED for query in plan["queries"]):
+            more += "for alarms an end (horizon), "
+        parts += [Text(), Text(_LESS_NOISE.format(more=more))]
     elif any(_A_TENTH in line for line in lines):
         parts += [Text(), Text(_LARGER_NUMBERS)]
     if explain:

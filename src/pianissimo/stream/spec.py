@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_probability, duration_of, tick_length_of
+from pianissimo.checks import check_at_least, check_name, check_probability, duration_of, length_text, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.queries.expected import OPEN_HORIZON
@@ -566,7 +566,7 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
             if last is None:
                 yield (
                     f"source.{name} must be a whole number of ticks after stream.origin, "
-                    f"got {shown(moment)} with ticks of {calendar.tick} from {shown(calendar.origin)}"
+                    f"got {shown(moment)} with ticks of {length_text(calendar.tick)} from {shown(calendar.origin)}"
                 )
                 return
         if last is not None and last > horizon:

@@ -148,9 +148,13 @@ class Stream:
         for query in self.queries:
             for column in query.reads:
                 if column.role is Role.NUMBERS and column.name in texts:
+                    is_value = column.name == getattr(query, "value", None)
+                    way = (
+                        "give the events a second column" if is_value else f"compare it with texts: {column.name} = '7'"
+                    )
                     raise ParameterError(
                         f"query {query.name!r} must read {column.name!r} as numbers alone, got a column that is read "
-                        "as labels too; give the events a second column"
+                        f"as labels too; {way}"
                     )
             if any(column.name in lists for column in query.where_reads):
                 raise ParameterError(f"where of query {query.name!r} must not look at a column of lists, got one")

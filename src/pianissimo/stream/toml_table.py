@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_positive, length_of, size_fault, whole_ticks_in
+from pianissimo.checks import (
+    check_at_least,
+    check_name,
+    check_positive,
+    length_of,
+    length_text,
+    size_fault,
+    whole_ticks_in,
+)
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain, label_text
 from pianissimo.loss.losses import Unit
@@ -292,7 +300,7 @@ def whole_ticks(value: object, tick: timedelta | str) -> int:
     """How many ticks a length of time is."""
     count = whole_ticks_in(value, tick)
     if count is None:
-        raise ParameterError(f"must be a whole number of ticks, got {shown(value)} with ticks of {tick}")
+        raise ParameterError(f"must be a whole number of ticks, got {shown(value)} with ticks of {length_text(tick)}")
     return count
 
 

@@ -103,7 +103,7 @@ export class StreamHistory {
 
   /** When a tick is over, on an axis of so many ticks: with the day where these are more than a day. */
   when(tick, shown = 0) {
-    const moment = this._end(tick);
+    const moment = this._lastOf(tick);
     return moment === null ? String(tick) : this.times.short(moment, moment - this._end(tick - shown) > DAY);
   }
 
@@ -116,8 +116,14 @@ export class StreamHistory {
 
   /** The end of a tick, for a sentence. */
   until(tick) {
-    const end = this._end(tick);
+    const end = this._lastOf(tick);
     return end === null ? `tick ${tick.toLocaleString("en-US")}` : this.times.full(end);
+  }
+
+  /** The end of a tick; of ticks of days the last moment before it, as the end lies in the next day. */
+  _lastOf(tick) {
+    const end = this._end(tick);
+    return end !== null && this.times.isDays ? end - 1 : end;
   }
 
   _end(tick) {

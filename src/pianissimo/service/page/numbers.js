@@ -48,9 +48,9 @@ export function cannotBeTold(row) {
   return !(row.low === null && row.high === null) && (row.low === null || row.low <= 0);
 }
 
-/** How such a number is shown, as in the terminal: what is below zero is cut off. */
+/** How such a number is shown, as in the terminal: what is below zero is shown as zero would be. */
 export function cutAtZero(row, digitsAfter = 0) {
-  const high = row.high === null ? null : Math.max(0, row.high);
+  const high = row.high === null ? null : Math.max(0, row.high - Math.min(0, row.estimate ?? 0));
   return { estimate: high === null ? "0 or more" : high ? `at most ${shown(high, digitsAfter)}` : "about 0", low: 0, high };
 }
 
@@ -60,10 +60,18 @@ export function display(row, query, digitsAfter = 0) {
     const cut = cutAtZero(row, digitsAfter);
     return { text: cut.estimate, bar: cut.high === 0 ? "0" : interval(cut, digitsAfter), isNoise: true };
   }
-  return { text: row.estimate === null ? "not known" : shown(row.estimate, digitsAfter), bar: interval(row, digitsAfter), isNoise: false };
+  const isMean = query.kind === "mean" && query.range;
+  return { text: isMean ? meanText(row, query.range, digitsAfter) : row.estimate === null ? "not known" : shown(row.estimate, digitsAfter), bar: interval(row, digitsAfter), isNoise: false };
 }
 
 const NEARLY_ALL = 0.9;
+
+/** A mean for the eye: a bound where noise took it to an end of its range, and no number of nearly all of it. */
+export function meanText({ estimate, low, high }, range, digitsAfter = 0) {
+  if (estimate === null || high - low >= NEARLY_ALL * (range[1] - range[0])) return "not known";
+  if (estimate <= range[0] && high > range[0]) return `at most ${shown(high, digitsAfter)}`;
+  return estimate >= range[1] && low < range[1] ? `at least ${shown(low, digitsAfter)}` : shown(estimate, digitsAfter);
+}
 
 /** A quantile for the eye: extremes as the bounds that they are, and no number where nearly all of the range may be it. */
 export function quantileText(row, key, range, digitsAfter = 0) {
@@ -159,8 +167,8 @@ export class Times {
   /** From when to when, the day once. */
   span(start, end) {
     const [first, last] = [new Date(start), new Date(end)];
-    if (this.isDays) return this._full.format(first);
-    const [a, b] = [this._full.format(first), this._full.format(last)];
+    const [a, b] = [this._full.format(first), this._full.format(this.isDays ? last - 1 : last)];
+    if (this.isDays) return a === b ? a : `${a} – ${b}`;
     return a === b ? `${a}, ${this._clock.format(first)} – ${this._clock.format(last)}` : `${this.full(first)} – ${this.full(last)}`;
   }
 }

@@ -38,10 +38,17 @@ export function meaning(query, coverage, rows, when) {
   const isOpen = (end, other) => rows.some((row) => row[end] === null && row[other] !== null);
   const what = `the true ${about(query, cap)}${when && !query.per ? `, ${when}` : ""}`;
   if (rows.every((row) => row.low === null && row.high === null)) return "Both ends are open: nothing bounds what the cap cuts off, or what it let in of earlier ticks when it was raised.";
-  const chance = `With a chance of ${percent((1 + coverage) / 2)} each`;
-  if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: what the cap cuts off is missing, and nothing bounds it.`;
-  if (isOpen("low", "high")) return `${chance} high end is above ${what}. The low end is open: nothing bounds what is too much.`;
-  return `${percent(coverage)} of such intervals hold ${what}.`;
+  const chance = `With a chance of ${percent((1 + coverage) / 2)} each`, chosen = chosenByNoise(query);
+  if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: what the cap cuts off is missing, and nothing bounds it.${chosen}`;
+  if (isOpen("low", "high")) return `${chance} high end is above ${what}. The low end is open: nothing bounds what is too much.${chosen}`;
+  return `${percent(coverage)} of such intervals hold ${what}.${chosen}`;
+}
+
+/** What is said, after a blank, of numbers that are shown because they were high enough. */
+function chosenByNoise(query) {
+  if (["alarm", "trending"].includes(query.kind)) return " Near the threshold more of them miss: noise may have made the report, and the true number is then lower.";
+  if (!query.threshold || !["histogram", "top_k", "heavy_hitters"].includes(query.kind)) return "";
+  return " Of labels that have just appeared more of them miss: noise helped them up, and the true numbers are lower.";
 }
 
 /** What of it a window has: of different values and users those first seen in it. */
