@@ -20,8 +20,8 @@ from benchmarks.histogram import memory
 from benchmarks.measure import Row, best_cpu_seconds, cpu_seconds
 from pianissimo.counting import Counter
 from pianissimo.io.runs import run_file
-from pianissimo.io.sources.json_rows import read_jsonl_file
-from pianissimo.io.sources.text_rows import Wanted
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.text_rows import Wanted
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, ToeplitzPlan, fresh_secret
 from pianissimo.stream.spec import load_spec

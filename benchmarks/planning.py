@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pianissimo as pp
 from benchmarks.measure import Row
 from pianissimo.noise.haar import _quiet_positions
-from pianissimo.queries import expected
+from pianissimo.queries.shared import expected
 
 HORIZON, QUERIES = 1_000_000, 20
 MOST_SECONDS = 1.5

@@ -41,6 +41,9 @@ SIZES = [
     2**128,
 ]
 TYPES = {name: getattr(np, name) for name in ("uint8", "uint32", "uint64", "int64", "bool_", "float64")}
+CLAIM = np.broadcast_to(np.zeros(1, np.uint8), 2**40)
+"""A sequence that says it is long, and takes no memory."""
+
 STUB = Path(_core.__file__).with_name("_core.pyi")
 
 
@@ -62,7 +65,7 @@ def array(chance: random.Random, dtype: Any) -> Any:
 def value(chance: random.Random, wanted: ast.expr, kept: dict[str, list[Any]]) -> Any:
     """Something of an annotated type, or sometimes of another."""
     if chance.random() < 0.03:
-        return chance.choice([None, -1, 1.5, "a", b"", [], np.zeros(3)])
+        return chance.choice([None, -1, 1.5, "a", b"", [], np.zeros(3), CLAIM])
     match wanted:
         case ast.BinOp(left=left, right=right):
             return value(chance, chance.choice([left, right]), kept)

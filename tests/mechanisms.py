@@ -14,7 +14,7 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
 from pianissimo.monitors import TickCounts
 from pianissimo.noise import HaarPlan, TreePlan
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 from pianissimo.unit import EvenPeriods
 from pianissimo.users import (

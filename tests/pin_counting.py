@@ -5,7 +5,6 @@ thresholds of unknown labels. Where there is a second way to a number, it is ask
 difference before you commit it.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from tests.pin_releases import SEED, plain, run_of
+from tests.pin_releases import SEED, digest, run_of
 from tests.pin_sketches import tried
 
 from pianissimo.counting import Counter, KnownHistogram, Summer, UnknownHistogram
@@ -273,11 +272,6 @@ WAYS: dict[str, Callable[[], Any]] = {
     **{f"noise over {name}": partial(grown, make) for name, make in PLANS.items()},
     "thresholds": thresholds,
 }
-
-
-def digest(make: Callable[[], Any]) -> str:
-    """Of all of it."""
-    return hashlib.sha256(json.dumps(plain(list(make())), default=str).encode()).hexdigest()[:32]
 
 
 if __name__ == "__main__":

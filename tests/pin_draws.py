@@ -16,7 +16,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from tests.mechanisms import CASES, EVENT_CASES, USER_CASES
-from tests.pin_releases import FEW, LABELS, ONE, SEED, TREES_AND_MONITORS, batch_of, matches, pairs_of, plain, table
+from tests.pin_releases import (
+    FEW,
+    LABELS,
+    ONE,
+    SEED,
+    TREES_AND_MONITORS,
+    batch_of,
+    digest,
+    matches,
+    pairs_of,
+    plain,
+    table,
+)
 
 from pianissimo import codec
 from pianissimo.labels import Domain
@@ -336,11 +348,6 @@ def of_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 DRAWS: dict[str, Callable[[], Any]] = dict(of_cases())
-
-
-def digest(make: Callable[[], Any]) -> str:
-    """Of all that is drawn."""
-    return hashlib.sha256(json.dumps(plain(list(make()))).encode()).hexdigest()[:32]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from pianissimo.noise import (
     TreePlan,
 )
 from pianissimo.noise.plan import difference_variance
-from pianissimo.queries.user_sketch import UserHeavyKeys
+from pianissimo.queries.shared.user_sketch import UserHeavyKeys
 from pianissimo.selection import (
     FixedThresholdLaplace,
     LimitedDomain,
@@ -357,8 +357,8 @@ RELEASES: dict[str, Callable[[], Any]] = dict(of_cases())
 
 
 def digest(make: Callable[[], Any]) -> str:
-    """Of all that is released."""
-    return hashlib.sha256(json.dumps(plain(list(make()))).encode()).hexdigest()[:32]
+    """Of all that is made, as the pinned lists hold it."""
+    return hashlib.sha256(json.dumps(plain(list(make())), default=str).encode()).hexdigest()[:32]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Read the difference before you commit it: a digest that changes is another law o
 price, or something that is no longer refused.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tests.pin_releases import SEED, plain
+from tests.pin_releases import SEED, digest
 from tests.pin_sketches import tried
 
 from pianissimo.labels import Domain
@@ -164,11 +163,6 @@ def inputs() -> Iterator[Any]:
 
 
 WAYS: dict[str, Callable[[], Any]] = {"answers": answers, "calibrated": calibrated, "races": races, "inputs": inputs}
-
-
-def digest(make: Callable[[], Any]) -> str:
-    """Of all of it."""
-    return hashlib.sha256(json.dumps(plain(list(make())), default=str).encode()).hexdigest()[:32]
 
 
 if __name__ == "__main__":

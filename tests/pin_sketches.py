@@ -5,7 +5,6 @@ mechanism, and columns of all kinds are taken as keys. Read the difference befor
 no longer must still be a promise that is kept.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from tests.pin_releases import SEED, plain
+from tests.pin_releases import SEED, STREAM, digest, plain
 
 from pianissimo import codec
 from pianissimo.errors import PianissimoError
@@ -49,7 +48,6 @@ from pianissimo.sketches.standard_sketch import sketch_from_bytes
 from pianissimo.testing import SeededNoise
 
 PINNED = Path(__file__).parent / "sketches.json"
-STREAM = [20] * 90 + [21] * 40 + [22] * 12 + [23] * 7 + [24] * 3 + [25] * 2 + [26, 27, 28, 20, 20, 21]
 
 
 def tried(make: Callable[[], Any]) -> Any:
@@ -327,11 +325,6 @@ WAYS: dict[str, Callable[[], Any]] = {
     "columns": columns,
     "paths": paths,
 }
-
-
-def digest(make: Callable[[], Any]) -> str:
-    """Of all of it."""
-    return hashlib.sha256(json.dumps(plain(list(make())), default=str).encode()).hexdigest()[:32]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from benchmarks import results
 from pianissimo import Budget, Count, Stream
 from pianissimo.counting import compare
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.expected import predict_error, release_variances
+from pianissimo.queries.shared.expected import predict_error, release_variances
 from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
 CORE_USERS = {
-    "io/sources/json_rows.py",
+    "io/sources/rows/json_rows.py",
     "labels.py",
     "monitors/above_threshold.py",
     "names.py",

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pianissimo.errors import ParameterError
-from pianissimo.filters import LONGEST_WHERE, Atom, ColumnName, Filter, Junction
+from pianissimo.filters import LONGEST_WHERE, Filter
+from pianissimo.filters.conditions import Atom, ColumnName, Junction
 from pianissimo.table.statements import ALIAS, Kind, TableColumn, written
 
 REFUSED = [

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from tests.pin_counting import PINNED, WAYS, digest
+from tests.pin_counting import PINNED, WAYS
+from tests.pin_releases import digest
 
 
 @pytest.mark.parametrize("name", WAYS)

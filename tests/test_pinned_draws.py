@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from tests.pin_draws import DRAWS, PINNED, digest
+from tests.pin_draws import DRAWS, PINNED
+from tests.pin_releases import digest
 
 
 @pytest.mark.parametrize("name", DRAWS)

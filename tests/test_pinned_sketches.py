@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from tests.pin_sketches import PINNED, WAYS, digest
+from tests.pin_releases import digest
+from tests.pin_sketches import PINNED, WAYS
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.scale.cut_streams import SkewedKeys, opened, stream_of
 from benchmarks.scale.figures import Figure, check
-from pianissimo.storage.blobs import BlobName, Blobs
+from pianissimo.storage.blobs import BlobFolder, BlobName
 
 SMALL, LARGE = (32, 4_000), (4096, 400_000)
 TICKS, EVERY = 18, 8
@@ -19,7 +19,7 @@ TICKS, EVERY = 18, 8
 class CountedBlobs:
     """Blobs, with a count of all that is asked of them."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobFolder) -> None:
         self._blobs = blobs
         self.puts = self.gets = self.bytes = 0
         self.seconds = 0.0

@@ -17,7 +17,7 @@ import click
 from mkdocs.exceptions import PluginError
 
 from pianissimo.cli.main import cli
-from pianissimo.queries.expected import number_text
+from pianissimo.queries.shared.expected import number_text
 
 OUTSIDE = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*)\)")
 LOADED = re.compile(

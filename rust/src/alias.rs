@@ -111,5 +111,9 @@ mod tests {
         let half = 1u128 << 127;
         let table = Table::new(&[(3, half), (5, half)]).unwrap();
         assert_eq!((table.value(0), table.value(u128::MAX)), (3, 5));
+        // A border belongs to what is above it: the first column is shared from a quarter of all on.
+        let quarter = half >> 1;
+        let table = Table::new(&[(3, quarter), (5, half + quarter)]).unwrap();
+        assert_eq!((table.value(quarter - 1), table.value(quarter), table.value(half)), (3, 5, 5));
     }
 }

@@ -12,12 +12,14 @@ mod users;
 
 use numpy::ndarray::Array2;
 use numpy::{
-    AllowTypeChange, IntoPyArray, PyArray1, PyArray2, PyArrayLike1, PyReadonlyArray1, PyReadonlyArray2,
-    PyReadwriteArray1, PyUntypedArrayMethods,
+    IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray1,
+    PyUntypedArrayMethods,
 };
+use pyo3::Borrowed;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 
 use crate::counters;
 use crate::error::Error;
@@ -29,6 +31,19 @@ use crate::samplers::{self, Distribution, Narrow, Sampler, Weighted};
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         PyValueError::new_err(error.to_string())
+    }
+}
+
+/// A list of Python's, which holds as many as it says. Of any other sequence the length is a claim, by which memory would be
+/// asked for before the first is looked at.
+struct Listed<Each>(Vec<Each>);
+
+impl<'py, Each: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Listed<Each> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let each = object.cast::<PyList>()?.iter().map(|each| each.extract().map_err(Into::into));
+        Ok(Listed(each.collect::<PyResult<_>>()?))
     }
 }
 
@@ -114,14 +129,14 @@ impl Root {
     fn add_draws(
         &self,
         py: Python<'_>,
-        draws: Vec<(String, Vec<u8>, u128, u128, i64)>,
+        draws: Listed<(String, Bound<'_, PyBytes>, u128, u128, i64)>,
         keys: &Bound<'_, PyAny>,
         mut sums: PyReadwriteArray1<'_, i64>,
     ) -> PyResult<()> {
-        let mut weighted = Vec::with_capacity(draws.len());
-        for (name, path, numerator, denominator, weight) in draws {
+        let mut weighted = Vec::with_capacity(draws.0.len());
+        for (name, path, numerator, denominator, weight) in draws.0 {
             let sampler = Sampler::of(distribution(&name, numerator, denominator)?)?;
-            weighted.push(Weighted::new(sampler, &self.0, &path, weight));
+            weighted.push(Weighted::new(sampler, &self.0, path.as_bytes(), weight));
         }
         let array = KeyArray::of(keys)?;
         let keys = array.keys()?;
@@ -155,9 +170,9 @@ impl Root {
         py: Python<'py>,
         path: &[u8],
         text: &[u8],
-        lengths: PyArrayLike1<'py, u32, AllowTypeChange>,
+        lengths: PyReadonlyArray1<'py, u32>,
     ) -> PyResult<Bound<'py, PyArray2<u64>>> {
-        let lengths = lengths.as_slice().map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
+        let lengths = lengths.as_slice().map_err(|_| not_contiguous())?;
         if lengths.iter().map(|&length| length as usize).sum::<usize>() != text.len() {
             return Err(PyValueError::new_err("lengths must cut the whole text"));
         }

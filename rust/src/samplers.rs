@@ -394,6 +394,13 @@ mod tests {
     }
 
     #[test]
+    fn below_the_chance_of_zero_it_is_zero_and_above_it_one_more_with_a_sign() {
+        // The last bit is the sign; the others are compared with the chance.
+        let drawn: Vec<i64> = (8..12).map(|bits| signed(6, bits, 5)).collect();
+        assert_eq!(drawn, [0, 0, 7, -7]);
+    }
+
+    #[test]
     fn large_variances_are_split_exactly_and_smoothly() {
         for (numerator, denominator) in [
             (65_537u128, 1u128),

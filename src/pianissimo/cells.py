@@ -29,7 +29,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -39,6 +38,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
+from pianissimo.noise.plan import normal_quantile
 
 DEEPEST = 16
 """There are at most 2^16 cells."""
@@ -285,7 +285,7 @@ class BinCounts:
         The estimates are sums over many bins, with lighter tails than the noise of one bin has.
         """
         deviation = self.law.deviation
-        factor = NormalDist().inv_cdf((1 + coverage) / 2)
+        factor = normal_quantile(coverage)
         if deviation:
             factor = max(factor, self.law.half_width(coverage) / deviation)
         return factor * deviation * deviations_below(self.cells.depth, part)

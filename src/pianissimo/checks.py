@@ -87,6 +87,14 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def decoded(content: bytes) -> str | None:
+    """The text that bytes are, or None where they are no UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise ParameterError(f"{name} must be a number, got {value!r}")
@@ -159,6 +167,11 @@ def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
     if isinstance(span, str) or isinstance(tick, str) or span % tick:
         return None
     return span // tick
+
+
+def number_or_text(given: str) -> int | str:
+    """What is written in digits as a number, and anything else as it is: also more digits than any number has."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else given
 
 
 def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window") -> int:

@@ -4,19 +4,27 @@ What can be known without data (parameters, guarantee, error) is a frozen `Mecha
 state. The life cycle (ticks, horizon, storing) is in `Run` and nowhere else.
 """
 
-import os
-import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from pianissimo import codec, identity
 from pianissimo.checks import check_probability
 from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
+from pianissimo.guard import Guard
 from pianissimo.loss.losses import Guarantee
 from pianissimo.noise.keyed import Noise
+from pianissimo.stored_parts import (
+    Logged,
+    checkpoint_of,
+    is_shaped,
+    lasting_of,
+    missing_of,
+    plain_parts,
+    restore,
+    stored_parts,
+)
 
 Batch = TypeVar("Batch")
 State = TypeVar("State")
@@ -24,11 +32,6 @@ Value = TypeVar("Value")
 Batch_contra = TypeVar("Batch_contra", contravariant=True)
 State_contra = TypeVar("State_contra", contravariant=True)
 Value_co = TypeVar("Value_co", covariant=True)
-
-_INTERRUPTED = "what was interrupted half-way must not go on"
-
-TRANSIENT = {"transient": True}
-"""Metadata of a state's field that is not stored: a cache that the state's other fields and the noise make anew."""
 
 
 class Mechanism(Protocol[Batch_contra, State, Value_co]):
@@ -120,49 +123,6 @@ class Windowed(Protocol[State_contra, Value_co]):
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         """The half-width of that answer; the two ends share noise, so it is not that of independent ends."""
-
-
-@runtime_checkable
-class Storable(Protocol):
-    """A part of a state that is more than plain data in memory but plain data when stored."""
-
-    def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
-
-    def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content; called on a fresh part."""
-
-
-@runtime_checkable
-class Logged(Protocol):
-    """A part of a state that grows by one entry a tick and keeps the last ones: entries are stored once each."""
-
-    @property
-    def log_length(self) -> int:
-        """How many of its last entries make it whole."""
-
-    def to_plain(self) -> codec.Plain:
-        """Its content without the entries."""
-
-    def log(self) -> codec.Plain:
-        """The last entry."""
-
-    def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        """Take over a stored content and the last entries, the oldest first; called on a fresh part."""
-
-
-@runtime_checkable
-class Lasting(Logged, Protocol):
-    """One that keeps something of a few ticks for longer than its entries: it is stored once as well."""
-
-    def checkpoint(self) -> codec.Plain:
-        """What is kept for long of the last entry; None where nothing is. `take_logged` takes it among the entries."""
-
-    def lasting(self) -> set[int]:
-        """After how many releases there was something that is still needed."""
-
-    def missing(self) -> set[int]:
-        """After how many releases there should be something, and is not."""
 
 
 @runtime_checkable
@@ -386,146 +346,3 @@ class Run(Generic[Batch, State, Value]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a run is not copied or pickled: two of it would share their noise; store its dump")
-
-
-class Guard:
-    """Stops what must not go on: after an interruption half-way, in a forked process, or when it was closed."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._busy = threading.Lock()
-        self._reason = ""
-
-    @property
-    def is_at_home(self) -> bool:
-        """Whether this is the process that it was made in."""
-        return os.getpid() == self._process
-
-    def check_process(self) -> None:
-        """Refuse a forked child, before it waits for what a thread of its parent held, or for the threads of polars."""
-        if not self.is_at_home:
-            raise StateError("a run must stay in the process that began it: a fork would share its noise; start anew")
-
-    def __enter__(self) -> None:
-        self.check_process()
-        # Also for the same thread: a signal handler in the middle of a release must not release.
-        if not self._busy.acquire(blocking=False):
-            raise StateError("a run must be used by one caller at a time, got another in the middle of a call")
-        if self._reason:
-            self._busy.release()
-            raise StateError(f"{self._reason}; start anew")
-        self._reason = _INTERRUPTED
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._reason == _INTERRUPTED:
-            self._reason = ""
-        self._busy.release()
-
-    @contextmanager
-    def forgiving(self, *harmless: type[Exception]) -> Iterator[None]:
-        """The same, where some errors are raised before anything is changed: what they interrupt may go on."""
-        try:
-            with self:
-                yield
-        except harmless:
-            self.forgive()
-            raise
-
-    def forgive(self) -> None:
-        """Take back an interruption that is known to have changed nothing."""
-        if self._reason == _INTERRUPTED:
-            self._reason = ""
-
-    def close(self, reason: str) -> None:
-        """Let nothing happen any more."""
-        self._reason = reason
-
-
-class OneCaller:
-    """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused.
-
-    So is one of a forked child, at once: whatever thread of its parent held the lock is not there to let go.
-    """
-
-    __slots__ = ("_guard", "_inside", "lock")
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
-        self.lock = threading.RLock()
-        """Itself, for what must be possible always: to let go. Other threads are waited for, one's own call is not."""
-
-        self._inside = False
-
-    def __enter__(self) -> None:
-        self._guard.check_process()
-        self.lock.acquire()
-        try:
-            self._check_outside()
-            self._inside = True
-        except BaseException:
-            self.lock.release()
-            raise
-
-    def _check_outside(self) -> None:
-        if self._inside:
-            raise StateError("a stream must be used by one caller at a time, got a call in the middle of another")
-
-    def __exit__(self, *_: object) -> None:
-        self._inside = False
-        self.lock.release()
-
-
-def is_shaped(part: object, shape: type) -> bool:
-    """Whether something has the shape of a protocol: as `isinstance` tells it, but found out once a class."""
-    place = (type(part), shape)
-    if place not in _shapes:
-        _shapes[place] = all(hasattr(type(part), name) for name in dir(shape) if not name.startswith("_"))
-    return _shapes[place]
-
-
-_shapes: dict[tuple[type, type], bool] = {}
-
-
-def stored_parts(state: object) -> Iterator[tuple[str, Any]]:
-    """The parts that are stored; one that is None is not there, as in states of before there was such a part."""
-    kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
-    return ((name, part) for name in kept if (part := getattr(state, name)) is not None)
-
-
-def plain_parts(state: object) -> dict[str, codec.Plain]:
-    """They as plain data, without what is logged tick by tick."""
-    parts = stored_parts(state)
-    shapes = (Storable, Logged)
-    return {name: part.to_plain() if any(is_shaped(part, shape) for shape in shapes) else part for name, part in parts}
-
-
-def checkpoint_of(parts: dict[str, Logged]) -> codec.Plain:
-    """What some parts of a state keep for long of the last tick; None where nothing is."""
-    found = {name: cast(Lasting, part).checkpoint() for name, part in parts.items() if is_shaped(part, Lasting)}
-    return {name: content for name, content in found.items() if content is not None} or None
-
-
-def lasting_of(parts: dict[str, Logged]) -> set[int]:
-    """Of which ticks they still need it."""
-    lasting = (cast(Lasting, part) for part in parts.values() if is_shaped(part, Lasting))
-    return set[int]().union(*(part.lasting() for part in lasting))
-
-
-def missing_of(parts: dict[str, Logged]) -> set[int]:
-    """Of which ticks they should have it, and do not."""
-    return set[int]().union(*(part.missing() for part in parts.values() if isinstance(part, Lasting)))
-
-
-def restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:
-    """Give a fresh state what `plain_parts` gave, and the checkpoints and last logs, the oldest first."""
-    parts = dict(stored_parts(state))
-    if set(content) != set(parts):
-        raise StateError("a stored state must have the fields of this version, got other fields")
-    for name, part in parts.items():
-        if isinstance(part, Logged):
-            part.take_logged(content[name], [log[name] for log in logs if name in log])
-        elif isinstance(part, Storable):
-            part.take_plain(content[name])
-        else:
-            setattr(state, name, content[name])

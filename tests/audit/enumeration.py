@@ -322,15 +322,6 @@ def enumerated_cases() -> list[Case]:
     return [*_sound_races(), *_sound_thresholds(), *_repeated(), *_broken_races(), *_broken_thresholds()]
 
 
-def enumerate_all() -> dict[str, float]:
-    """The largest quotient of every case by its name.
-
-    >>> all(name for name in map(lambda case: case.name, enumerated_cases()))
-    True
-    """
-    return {case.name: worst_quotient(case) for case in enumerated_cases()}
-
-
 def _race_claim(mechanism: LimitedDomain | StrictDomain | OptimalThreshold | PayWhatYouGet) -> dict[float, float]:
     loss = mechanism.loss
     return {float(loss.epsilon): float(loss.bad)}

@@ -21,7 +21,7 @@ from pianissimo.mechanism import Run
 from pianissimo.monitors import TickCounts
 from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.keyed import Integers, Keys, PathPart
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.selection import FixedThresholdLaplace, LimitedLaplace, UnkGauss
 from pianissimo.sketches import (
     CorrelatedHistogram,
@@ -256,3 +256,48 @@ def test_real_noise_shows_the_key_as_often_as_the_law_says(name: str) -> None:
     law = stats.binom(SAMPLES, chance)
     assert min(law.cdf(found), law.sf(found - 1)) > 5e-10
     assert 1e-4 < chance < 0.2
+
+
+PAIRS: dict[str, tuple[Any, Callable[[int], float], int]] = {
+    "private sketch": (PrivateMisraGries(k=2, epsilon=ONE, threshold=5), laplace(1), 0),
+    "Gaussian sketch": (GaussianMisraGries(k=2, variance=Fraction(4), threshold=5), gaussian(4), 0),
+    "standard sketch": (PrivateMisraGries(k=2, epsilon=ONE, threshold=5, standard=True), laplace(1), 1),
+}
+"""Sketches of two counters before two keys that one side alone stores, of counts 1 and 0, or 1 and 1."""
+
+
+def pair_of(mechanism: Any, second: int) -> Contents:
+    """The two keys, above a D of 3."""
+    kind: Any = "standard" if mechanism.standard else "misra-gries"
+    return Contents(pl.Series("key", ["a", "b"]), np.array([4, 3 + second]), 3, 10 + second, kind=kind, k=2)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_of_two_lone_keys_each_is_shown_from_its_own_tie_on(name: str) -> None:
+    mechanism, mass, second = PAIRS[name]
+    for z in range(-10, 20):
+        for h in (-2, 0, 3):
+            over = [1 + z - h, second + z - h]
+            shown = mechanism.release(pair_of(mechanism, second), PlacedNoise(z, h)).to_dict()
+            assert list(shown.values()) == [each for each in over if each >= mechanism.threshold]
+    places = range(-120, 121)
+
+    def none_above(least: int) -> float:
+        return 1 - sum(mass(z) for z in places if z >= least)
+
+    chance = sum(
+        mass(h) * (1 - none_above(mechanism.threshold - 1 + h) * none_above(mechanism.threshold - second + h))
+        for h in places
+    )
+    assert chance == pytest.approx(float(mechanism.loss.as_booked().bad), rel=1e-6)
+    shown = [
+        bool(len(mechanism.release(pair_of(mechanism, second), SeededNoise(seed)).keys)) for seed in range(SAMPLES)
+    ]
+    law = stats.binom(SAMPLES, chance)
+    assert min(law.cdf(sum(shown)), law.sf(sum(shown) - 1)) > 5e-10
+    assert 1e-2 < chance < 0.2
+
+
+def test_a_standard_sketch_hides_a_key_of_count_zero_however_high_its_noise() -> None:
+    mechanism, _, _ = PAIRS["standard sketch"]
+    assert list(mechanism.release(pair_of(mechanism, 0), PlacedNoise(50)).to_dict()) == ["a"]

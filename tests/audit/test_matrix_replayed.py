@@ -16,8 +16,8 @@ from pianissimo.budget import Budget
 from pianissimo.cli import audited
 from pianissimo.cli.main import cli
 from pianissimo.counting import Counter
-from pianissimo.stream.choosing import StreamPlan
 from pianissimo.stream.matrix import cells, matrix_streams
+from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.testing import SeededNoise
 from pianissimo.users.user_table import UserUnits
 

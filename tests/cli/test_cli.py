@@ -29,7 +29,8 @@ from pianissimo.io.folder import FolderSink
 from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
 from pianissimo.stream import matrix, render_plan
-from pianissimo.stream.spec import FileFormat, load_spec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import load_spec
 from pianissimo.table import StepAllowance
 from pianissimo.testing import NoNoise
 
@@ -487,6 +488,21 @@ def test_releases_of_a_stream_that_moves_on_are_those_of_one_instant(
         assert len(shown["release"]) == 1
         assert "since" in shown
         assert "since" in call(*asked).stdout
+
+
+@pytest.mark.parametrize(
+    "options", [("releases", "--window"), ("run", "--retention"), ("run", "--workers"), ("demo", "--serve")]
+)
+def test_a_number_with_thousands_of_digits_is_a_message(shop: Path, options: tuple[str, str]) -> None:
+    command, flag = options
+    state = shop.parent / "state"
+    with load_spec(shop).stream.open(state) as live:
+        live.tick([{"drug": "aspirin"}])
+    places: dict[str, list[Any]] = {"releases": [state], "run": [shop, "--state", state], "demo": []}
+    told = call(command, *places[command], flag, ("h:" if command == "demo" else "") + "9" * 5000)
+    assert told.exit_code in (1, 2)
+    assert isinstance(told.exception, SystemExit), told.exception
+    assert "must be" in told.output
 
 
 def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:

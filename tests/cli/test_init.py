@@ -7,7 +7,8 @@ from click.testing import CliRunner, Result
 
 from pianissimo.cli import init_command
 from pianissimo.cli.main import cli
-from pianissimo.stream.spec import FileSource, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import load_spec
 from pianissimo.unit import User
 
 ROWS = "time;customer;drug;price\n2026-01-05T00:10:00Z;annabel;aspirin;3.5\n2026-01-05T01:10:00Z;bob;mixture;7\n"

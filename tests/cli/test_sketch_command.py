@@ -16,9 +16,10 @@ from click.testing import CliRunner, Result
 from pianissimo.budget import Budget
 from pianissimo.cli.main import cli
 from pianissimo.durable.charging import cap_of
-from pianissimo.io import sketch_releases
+from pianissimo.io import sketch_marks, sketch_releases
 from pianissimo.io.sketch_files import read_sketch
-from pianissimo.io.sketch_releases import MOST_RELEASES, mark_path
+from pianissimo.io.sketch_marks import make_mark, mark_path
+from pianissimo.io.sketch_releases import MOST_RELEASES
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Booked
@@ -291,14 +292,14 @@ def test_two_files_released_at_once_do_not_both_go_on(tmp_path: Path, monkeypatc
     out = built(tmp_path, "a", PAGES)
     copy = tmp_path / "copy.pps"
     copy.write_bytes(out.read_bytes())
-    made = sketch_releases.make_mark
+    made = make_mark
 
     def overtaken(*arguments: Any, **fields: Any) -> Any:
         monkeypatch.undo()
         done("release", copy, *PRICE)
         return made(*arguments, **fields)
 
-    monkeypatch.setattr(sketch_releases, "make_mark", overtaken)
+    monkeypatch.setattr(sketch_marks, "make_mark", overtaken)
     refused("release", out, *PRICE, code=1)
 
 

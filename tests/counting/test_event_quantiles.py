@@ -19,7 +19,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Booked, Guarantee, Pure
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = 2000 if os.environ.get("PIANISSIMO_SOAK") else 150

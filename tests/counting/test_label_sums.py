@@ -23,7 +23,8 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Noise, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor, resolution
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, resolution
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.testing import NoNoise, SeededNoise
 
 Rows = Sequence[tuple[Any, int]]
@@ -154,13 +155,13 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, Any], message: str) ->
 
 
 def bars(number: float, total: float, variances: tuple[float, float], ends: tuple[float, float]) -> list[float]:
-    means = NoisyMeans(np.array([number]), np.array([total]), variances, (0.5, 0.5), normal_factor(0.95))
+    means = NoisyMeans(np.array([number]), np.array([total]), variances, (0.5, 0.5), normal_quantile(0.95))
     return [float(each[0]) for each in means.bars(*ends)]
 
 
 def test_an_interval_is_that_of_the_quadratic() -> None:
     """Without rounding the ends solve (S - mu N)^2 = z^2 (V_S + mu^2 V_N)."""
-    z, number, total, spread, wide = normal_factor(0.95), 100.0, 250.0, 4.0, 900.0
+    z, number, total, spread, wide = normal_quantile(0.95), 100.0, 250.0, 4.0, 900.0
     means = NoisyMeans(np.array([number]), np.array([total]), (spread, wide), (0.0, 0.0), z)
     a, b, c = number**2 - z**2 * spread, -2 * number * total, total**2 - z**2 * wide
     roots = np.sort(np.roots([a, b, c]))

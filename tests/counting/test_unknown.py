@@ -102,6 +102,12 @@ def test_a_threshold_lower_by_one_half_would_be_caught() -> None:
     assert total(0) <= delta < total(1)
 
 
+def test_a_spread_that_is_whole_but_for_a_rounding_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was worked out in floating point, and may be a little more than it seems."""
+    monkeypatch.setattr("pianissimo.counting.unknown._spread_at", lambda *_: 7.0)
+    assert threshold_at(TreePlan.calibrated(horizon=4, rho=1.0), 1, DELTA) == 1 + 7 + 1
+
+
 def chance_of_passing(plan: NoisePlan, tick: int, threshold: int) -> float:
     """P[1 + floor(N + 1/2) >= threshold], by convolving the exact chances of the nodes."""
     law = {0: 1.0}

@@ -22,9 +22,10 @@ from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.live import LiveCore, LivePart
+from pianissimo.stream.live_core import LiveCore, LivePart
 from pianissimo.stream.release import release_of
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.testing import NoNoise
 
 KEYS = ["a", "b", "c", "d", "e"]

@@ -4,8 +4,8 @@ Each test is an attack that once worked on the engine: what it tried must be ref
 """
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.faults.points import armed
 from tests.faults.test_attacks_on_recovery import House, by_event, by_user, killed, times
 from tests.faults.world import Crash, crash_at
+from tests.pin_damage import forging
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
@@ -60,22 +61,8 @@ def users(house: House) -> House:
     return house
 
 
-@contextmanager
-def forging(state: Path) -> Iterator[apsw.Connection]:
-    """The tables of a store, for somebody without its secret; what keeps rows from changing is put back afterwards."""
-    connection = apsw.Connection(str(state / "state.db"))
-    connection.execute("PRAGMA foreign_keys=OFF")
-    triggers = list(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
-    for name, _ in triggers:
-        connection.execute(f"DROP TRIGGER {name}")
-    yield connection
-    for _, text in triggers:
-        connection.execute(text)
-    connection.close()
-
-
 def rows_of(state: Path, table: str) -> list[tuple[Any, ...]]:
-    with forging(state) as connection:
+    with forging(state / "state.db") as connection:
         return list(connection.execute(f"SELECT * FROM {table}"))
 
 
@@ -109,7 +96,7 @@ def crashed_in(house: House, point: str, **options: Any) -> DurableStream:
 def test_a_lease_row_that_is_set_back_begins_no_second_life(house: House) -> None:
     house.run(100, 100, 100)
     house.witness.unlink()
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         connection.execute("UPDATE leases SET epoch = 0")
     with pytest.raises(DamageError, match="lease"):
         house.open()
@@ -118,7 +105,7 @@ def test_a_lease_row_that_is_set_back_begins_no_second_life(house: House) -> Non
 def test_rows_that_are_removed_begin_no_second_life(house: House) -> None:
     house.run(100, 100, 100)
     house.witness.unlink()
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         for table in OF_TICKS:
             connection.execute(f"DELETE FROM {table}")
         connection.execute("UPDATE leases SET epoch = 0, owner = ''")
@@ -135,7 +122,7 @@ def test_genuine_rows_of_a_life_before_its_first_lease_begin_no_second_one(house
     early = {table: rows_of(house.state, table) for table in ("progress", "leases")}
     house.run(100, 100)
     house.witness.unlink()
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         for table in OF_TICKS if not seals else ():
             connection.execute(f"DELETE FROM {table}")
         for table, rows in early.items():
@@ -159,13 +146,13 @@ def test_lease_rows_of_a_copy_give_no_second_stream_for_one_charge(house: House,
     late = {table: rows_of(house.state, table) for table in ("progress", "leases")}
     clone = house.copy("clone", witness=False)
     house.run(100)
-    with forging(clone.state) as connection:
+    with forging(clone.state / "state.db") as connection:
         connection.execute("UPDATE leases SET epoch = 0, owner = ''")
         connection.execute("UPDATE progress SET lease = 0, mark = x''")
     with pytest.raises(DamageError, match="what is visible"):
         clone.open()
     for rows in (early, late):
-        with forging(clone.state) as connection:
+        with forging(clone.state / "state.db") as connection:
             for table, each in rows.items():
                 put(connection, table, each)
         with pytest.raises(RollbackError, match=r"another copy of it uses|witness of the stream must be there"):
@@ -176,7 +163,7 @@ def test_lease_rows_of_a_copy_give_no_second_stream_for_one_charge(house: House,
 def test_a_store_whose_life_is_removed_does_not_begin_it_again(house: House) -> None:
     """The intention and the first line of the witness are genuine; later lines say that the life has shown more."""
     house.run(100)
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         for table in (*OF_TICKS, "progress", "leases", "key_epochs", "streams"):
             connection.execute(f"DELETE FROM {table}")
     with pytest.raises(RollbackError, match="that its witness has seen"):
@@ -202,7 +189,7 @@ def test_what_is_visible_of_an_earlier_life_is_checked_at_every_start(house: Hou
     house.run(10, 10, 10, cap=times(2, by_event().plan))
     house.lose_witness()
     house.run(10)
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         connection.execute("UPDATE progress SET visible = 1 WHERE visible = 3")
     with pytest.raises(DamageError, match="what is visible"):
         house.open()
@@ -219,7 +206,7 @@ def test_an_earlier_life_that_is_put_back_to_its_own_older_rows_is_found(house: 
     house.lose_witness()
     house.run(10)
     assert stored_releases(house.state)["n"]["tick"].to_list() == [1, 2, 3, 4, 5, 6, 7]
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         ((first,),) = connection.execute("SELECT incarnation FROM streams WHERE number = 1")
         for table in (*OF_TICKS, "progress"):
             connection.execute(f"DELETE FROM {table} WHERE incarnation = ?", [first])
@@ -305,7 +292,7 @@ def test_an_intention_that_nobody_can_check_is_set_aside_and_paid_anew(house: Ho
     house.run(10, 10, cap=times(3, by_event().plan))
     with killed("charge.reserved"):
         house.lose_witness()
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         connection.execute("UPDATE intentions SET mac = x'00', is_covered = 1 WHERE number = 2")
     done = accept_lost_witness(house.kind(), house.wiring)
     assert (done.last_tick, done.charged) == (2, True)
@@ -563,7 +550,7 @@ def test_a_tick_that_its_witness_refused_is_shown_by_no_later_life(house: House)
 @pytest.mark.parametrize("config", ["{}", "{", '{"chosen": {}}'])
 def test_a_plan_is_read_from_a_record_that_is_as_it_was_written(house: House, config: str) -> None:
     house.run(10)
-    with forging(house.state) as connection:
+    with forging(house.state / "state.db") as connection:
         connection.execute("UPDATE streams SET config = ?", [config])
     with pytest.raises(DamageError, match="the record of stream"):
         chosen_plan(house.kind().stream, Place.of(house.state))

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.faults.points import armed
-from tests.faults.test_identity import crash
-from tests.faults.world import Crash
+from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream, user
 from pianissimo.cli.main import cli
@@ -151,7 +150,7 @@ def users(house: House) -> House:
 
 @contextmanager
 def killed(point: str, time: int = 1) -> Iterator[None]:
-    with pytest.raises(Crash), armed({point: crash(time)}):
+    with pytest.raises(Crash), armed({point: crash_at(time)}):
         yield
 
 
@@ -799,7 +798,7 @@ def test_a_recovery_that_is_given_again_hears_what_was_shown(tmp_path: Path) -> 
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "backup", state)
     witness.write_bytes(heard)
-    with pytest.raises(Crash), armed({"recover.commit": crash(1)}):
+    with pytest.raises(Crash), armed({"recover.commit": crash_at(1)}):
         accept_rollback(request, wire(state))
     done = accept_rollback(request, wire(state), shown=10)
     assert (done.last_tick, done.charged) == (10, True)
@@ -812,7 +811,7 @@ def test_a_recovery_that_was_cut_off_does_not_block_a_later_one(tmp_path: Path) 
         live.tick([{}] * 10)
     kept = witness.read_bytes()
     witness.unlink()
-    with pytest.raises(Crash), armed({"charge.reserved": crash(1)}):
+    with pytest.raises(Crash), armed({"charge.reserved": crash_at(1)}):
         accept_lost_witness(request, wire(state))
     witness.write_bytes(kept)
     with request.stream.open(state) as live:

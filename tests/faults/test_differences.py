@@ -22,8 +22,8 @@ import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.points import armed
 from tests.faults.report import caught, record
-from tests.faults.test_identity import crash, other_events
-from tests.faults.world import TICKS, Crash, events, request, run_to, stream
+from tests.faults.test_identity import other_events
+from tests.faults.world import TICKS, Crash, crash_at, events, request, run_to, stream
 
 from pianissimo import Budget
 from pianissimo.durable.durable_stream import DurableStream
@@ -188,7 +188,7 @@ def scenario(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) ->
     for point in ("seal.before_commit", "seal.after_commit", "release.computed"):
         life = home.copy()
         observer.life = point
-        with contextlib.suppress(Crash), armed({point: crash(3)}), observer.open(life, point) as live:
+        with contextlib.suppress(Crash), armed({point: crash_at(3)}), observer.open(life, point) as live:
             for tick in range(1, TICKS + 1):
                 observer.tick(live, events(tick))
         observer.again(3)
@@ -261,7 +261,7 @@ def begun_anew(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) 
                 patch.setattr("tests.faults.world.request", lambda: Request(richer))
             if name == "sampler":
                 observer.book.sampler = "v2"
-                patch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+                patch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
                 # A stream of its own: the other one has its plan already, whose digest is of this version.
                 patch.setattr("tests.faults.world.request", lambda: Request(replace(stream())))
             # With the same incarnation only where the configuration must tell them apart.

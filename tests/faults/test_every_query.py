@@ -38,7 +38,7 @@ from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.stream import Live, Stream, StreamPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 from pianissimo.users.user_table import UserUnits

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from tests.faults.points import armed
-from tests.faults.test_identity import crash
-from tests.faults.world import Crash
+from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.source_spec import FileFormat
 
 MADE = Stream("s", budget=Budget(1.0, 1e-6), horizon=8, queries=[Count("n")])
 
@@ -24,7 +23,7 @@ def test_a_tick_that_is_sent_once_more_in_another_format_is_in_the_folder_once(t
     for form in forms:
         with open_stream(MADE, tmp_path / "state", sinks=[sink(form)]) as live:
             live.tick([{}] * 5)
-            with armed({"publish.commit": crash(1)}), pytest.raises(Crash):
+            with armed({"publish.commit": crash_at(1)}), pytest.raises(Crash):
                 live.tick([{}] * 5)
     with open_stream(MADE, tmp_path / "state", sinks=[sink("csv")]) as live:
         last = live.tick_number

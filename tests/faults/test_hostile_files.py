@@ -11,11 +11,11 @@ import pytest
 from tests.faults.report import record, size
 
 from pianissimo.errors import InputError
-from pianissimo.io.sources import text_rows
-from pianissimo.io.sources.event_files import read_parquet_piece, read_parquet_times
-from pianissimo.io.sources.json_rows import read_jsonl_file
-from pianissimo.io.sources.parquet_sizes import MalformedError, unfolded_size
-from pianissimo.io.sources.text_rows import Wanted, Written, read_blocks, read_csv_file
+from pianissimo.io.sources.rows import text_rows
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.parquet_rows import read_parquet_piece, read_parquet_times
+from pianissimo.io.sources.rows.parquet_sizes import MalformedError, unfolded_size
+from pianissimo.io.sources.rows.text_rows import Wanted, Written, read_blocks, read_csv_file
 
 WANTED = Wanted(labels={"drug": False}, time="time", written=Written())
 ROW = b'{"time": "2026-01-01T00:00:01", "drug": "a"}'
@@ -104,7 +104,7 @@ READ = """
 import resource, sys
 from pathlib import Path
 from tests.faults.test_hostile_files import WANTED
-from pianissimo.io.sources.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 refused = sum(piece.refused.height for piece in read_jsonl_file(Path(sys.argv[1]), WANTED))
 print(refused, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)

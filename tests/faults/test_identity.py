@@ -19,6 +19,7 @@ from tests.faults.world import (
     LONG,
     TICKS,
     Crash,
+    crash_at,
     digest_of,
     events,
     payloads,
@@ -265,16 +266,6 @@ def test_two_clones_that_share_a_witness_stop_each_other(sqlite_home: Home) -> N
     record("R12", "clones that share a witness", figure="one of them shows nothing", bar="0 differences", passed=True)
 
 
-def crash(left: int) -> Callable[[str], None]:
-    def act(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Crash
-
-    return act
-
-
 def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -> None:
     """Whoever could crash the process to see a tick with other noise could average the noise away."""
     restarts, chance, last = size(100, 1000), random.Random(13), 12
@@ -284,7 +275,7 @@ def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -
     while done < restarts:
         life = copy.copy()
         while True:
-            action = crash(chance.randint(1, 25))
+            action = crash_at(chance.randint(1, 25))
             try:
                 with armed(dict.fromkeys(POINTS, action)), life.open() as live:
                     for tick in range(1, live.tick_number + 1):
@@ -338,7 +329,7 @@ def test_no_place_of_noise_is_used_for_two_data_sets(sqlite_home: Home, monkeypa
 
     upgraded = new_home("sqlite", sqlite_home.folder.parent)
     shutil.copy2(sqlite_home.folder / "state.secret", upgraded.folder / "state.secret")
-    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
     # A stream of its own: the other one has its plan already, whose digest is of this version.
     monkeypatch.setattr("tests.faults.world.request", lambda: Request(replace(stream())))
     shared["another version of the sampler, the same incarnation"] = len(
@@ -410,7 +401,7 @@ def test_a_retry_with_other_events_before_the_seal_draws_nothing(sqlite_home: Ho
     make = lambda secret: RecordingNoise(book)  # noqa: E731
     with (
         pytest.raises(Crash),
-        armed({"seal.before_commit": crash(1)}),
+        armed({"seal.before_commit": crash_at(1)}),
         copy.open(make_noise=make) as live,
     ):
         live.tick(events(1), position={"read": 1})
@@ -508,7 +499,7 @@ def test_rotated_at_every_tick_everything_stays_as_it_was(home: Home) -> None:
 def test_a_rotation_that_is_cut_off_happened_or_not(sqlite_home: Home, point: str) -> None:
     copy = sqlite_home.copy()
     old, new = Secret(bytes.fromhex(Path(copy.options["secret"]).read_text().strip())), fresh_secret()
-    with armed({point: crash(1)}), copy.open() as live:
+    with armed({point: crash_at(1)}), copy.open() as live:
         run_to(live, 2)
         with pytest.raises(Crash):
             live.rotate_secret(new)
@@ -550,8 +541,8 @@ def test_a_stream_goes_on_with_its_plan_whatever_the_planner_would_choose_now(
         raise AssertionError("a plan must not be made anew")
 
     monkeypatch.setattr("pianissimo.stream.choosing._score", never)
-    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
-    monkeypatch.setattr("pianissimo.queries.expected.GAUSSIAN_PLANS", {})
+    monkeypatch.setattr("pianissimo.stream.stream_plan._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.queries.shared.expected.GAUSSIAN_PLANS", {})
     name = Counter.__name__
     Counter.__name__ = "Zaehler"
     try:

@@ -29,7 +29,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise.keyed import Integers, Keys
 from pianissimo.queries import Query
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 

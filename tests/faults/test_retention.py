@@ -39,7 +39,7 @@ from pianissimo.errors import DamageError, InputError, ParameterError, Pianissim
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import StreamCheck, read_status, seen_releases, stored_request, verify, verify_folder
-from pianissimo.io.sources.source_records import RefusedFile
+from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
 from pianissimo.stream.spec import load_spec

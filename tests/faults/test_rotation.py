@@ -23,7 +23,7 @@ from pianissimo.durable.start import Request
 from pianissimo.durable.stored_state import StoredState
 from pianissimo.errors import DamageError, PendingError, SecretError
 from pianissimo.noise import Secret
-from pianissimo.queries.expected import GAUSSIAN_PLANS, LAPLACE_PLANS
+from pianissimo.queries.shared.expected import GAUSSIAN_PLANS, LAPLACE_PLANS
 
 TICKS = 8
 SECRETS = [Secret(bytes([number] * 32)) for number in range(1, TICKS + 2)]
@@ -40,7 +40,7 @@ def only(name: str, *, pure: bool) -> Iterator[None]:
     with (
         mock.patch.dict(kept, one, clear=True),
         mock.patch.dict(none, {}, clear=True),
-        mock.patch("pianissimo.queries.expected.FEW_SERIES", 100 if name == "toeplitz" else 0),
+        mock.patch("pianissimo.queries.shared.expected.FEW_SERIES", 100 if name == "toeplitz" else 0),
     ):
         yield
 

@@ -24,7 +24,7 @@ from tests.faults.separability import (
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.sources.event_files import FileTicks
-from pianissimo.queries import columns, query
+from pianissimo.queries.shared import asked, columns, key_query
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.unit import User
 
@@ -124,7 +124,7 @@ def nulls_by_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         bad = sound(column)
         return bad if 2 * bad.sum() < len(bad) else pl.repeat(value=True, n=len(bad), eager=True, dtype=pl.Boolean)
 
-    for module in (query, columns):
+    for module in (asked, key_query, columns):
         monkeypatch.setattr(module, "fault_of", fault_of)
 
 

@@ -18,8 +18,7 @@ import pytest
 from click.testing import CliRunner
 from tests.faults.points import armed
 from tests.faults.report import caught, record
-from tests.faults.test_identity import crash
-from tests.faults.world import Crash, drop_state, plan, run_to, start, stream
+from tests.faults.world import Crash, crash_at, drop_state, plan, run_to, start, stream
 
 import pianissimo as pp
 from pianissimo import Budget, Count, Stream
@@ -214,7 +213,7 @@ def test_killed_at_any_step_of_a_charge_elsewhere_it_is_paid_once_or_not_started
         with monkeypatch.context() as patch:
             if point.startswith("ledger"):
                 _crash_at_charge(patch, after=point.endswith("after"))
-            with pytest.raises(Crash), armed({point: crash(1)}):
+            with pytest.raises(Crash), armed({point: crash_at(1)}):
                 open_stream(OTHER, state, **options)
         now = len(entries(place, key))
         assert now - before - paid in (0, 1)
@@ -249,7 +248,7 @@ def test_an_intention_from_a_backup_does_not_begin_a_stream_that_has_run(tmp_pat
     """A backup of the moment between intention and insertion, restored after ticks were shown: the witness knows."""
     place, state = tmp_path / "budget.db", tmp_path / "second"
     open_shared(place, budget=cap_of(CAP)).close()
-    with pytest.raises(Crash), armed({"intend.after_commit": crash(1)}):
+    with pytest.raises(Crash), armed({"intend.after_commit": crash_at(1)}):
         open_stream(OTHER, state, ledger=place)
     backup = shutil.copytree(state, tmp_path / "backup")
     with open_stream(OTHER, state, ledger=place) as live:

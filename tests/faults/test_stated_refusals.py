@@ -21,7 +21,7 @@ import pytest
 from tests.pin_damage import forging
 from tests.pin_steps import TellingSink, by_event, by_user, rows, secret
 
-from pianissimo import Budget, codec, user
+from pianissimo import Budget, Count, Stream, codec, user
 from pianissimo.durable import failpoints, gathered_elsewhere, moved_places, start, stored_ticks, witness
 from pianissimo.durable.charging import LedgerPlace, _booked_races, cap_of, charge_of, hides_of, reserve
 from pianissimo.durable.durable_stream import DurableStream, open_stream
@@ -59,7 +59,7 @@ from pianissimo.loss.losses import Booked, Race
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import payload_of
 
 LIFE = b"l" * 16
@@ -733,3 +733,16 @@ def test_a_group_of_a_later_life_ends_with_a_part_of_its_own_ticks() -> None:
     life._record, life._options = SimpleNamespace(last_tick=10), SimpleNamespace(snapshot_every=100)
     found: Any = StoredTicks.last_together
     assert found.fget(life) == 13
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Vienna"])
+def test_the_public_clock_is_a_part_of_the_path_of_all_noise(zone: str) -> None:
+    """What a release depends on besides the data: how long a tick is, when the first one begins, and in which zone."""
+
+    def digest(**changed: Any) -> bytes:
+        asked: dict[str, Any] = {"tick": "1h", "origin": "2026-01-01", "time_zone": zone} | changed
+        return Request(Stream("s", budget=Budget(1, 1e-6), horizon=48, queries=[Count("n")], **asked)).digest
+
+    assert digest() == digest()
+    others: list[dict[str, Any]] = [{"tick": "2h"}, {"origin": "2026-01-02"}, {"time_zone": "Asia/Tokyo"}]
+    assert len({digest(), *(digest(**each) for each in others)}) == 4

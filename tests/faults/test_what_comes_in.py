@@ -32,15 +32,15 @@ from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import InputError, RefusalError, SourceError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query
 from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
 from pianissimo.stream.calendar import TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
@@ -251,7 +251,7 @@ def wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nan_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = "pianissimo.queries.value_query.number_column"
+    kept = "pianissimo.queries.shared.value_query.number_column"
     monkeypatch.setattr(kept, lambda name, frame: frame[name].cast(pl.Float64).fill_nan(0.0))
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import unittest.mock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from tests.faults.points import armed
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
-from pianissimo.durable import start as starting
 from pianissimo.durable.charging import charge_of
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
@@ -143,7 +142,7 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-def sever(connections: list[Connection]) -> None:
+def sever(connections: Sequence[Connection]) -> None:
     """End connections as the end of their process would: nothing is written, copied over or rolled back."""
     for connection in connections:
         raw = connection._connection
@@ -155,7 +154,7 @@ def sever(connections: list[Connection]) -> None:
             raw.close()
 
 
-def crash_at(count: int, connections: list[Connection]) -> Callable[[str], None]:
+def crash_at(count: int, connections: Sequence[Connection] = ()) -> Callable[[str], None]:
     """An action that ends everything the so-many-th time that a place is reached."""
     left = count
 
@@ -164,6 +163,17 @@ def crash_at(count: int, connections: list[Connection]) -> Callable[[str], None]
         left -= 1
         if left == 0:
             sever(connections)
+            raise Crash
+
+    return act
+
+
+def crash_from(number: int) -> Callable[[str], None]:
+    """An action that ends the process whenever a place is reached after so many times."""
+    left = iter(range(number))
+
+    def act(_: str) -> None:
+        if next(left, None) is None:
             raise Crash
 
     return act
@@ -182,9 +192,7 @@ def alike() -> Iterator[None]:
     """All streams that are created meanwhile are the same one, down to the noise: what no deployment could do."""
     with (
         unittest.mock.patch("pianissimo.durable.start.secrets.token_bytes", lambda size: bytes(range(size))),
-        unittest.mock.patch.object(starting, "datetime", _NoTime),
         # A receipt tells when, and in which file, and all seals follow from it.
-        unittest.mock.patch.object(booking, "datetime", _NoTime),
         unittest.mock.patch.object(entries, "datetime", _NoTime),
         unittest.mock.patch.object(booking.Ledger, "place", "the ledger"),
     ):
@@ -236,14 +244,6 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
     process.start()
     theirs.close()
     return process, mine
-
-
-def copy_state(source: Path, target: Path) -> Path:
-    """A state folder with its secret, its witness and its ledger, under another name."""
-    shutil.copytree(source, target)
-    for beside in source.parent.glob(f"{source.name}.*"):
-        shutil.copy2(beside, target.with_name(target.name + beside.name.removeprefix(source.name)))
-    return target
 
 
 def drop_state(folder: Path) -> None:

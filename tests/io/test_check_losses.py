@@ -9,8 +9,8 @@ import pytest
 
 from pianissimo.io.source_check import check_source
 from pianissimo.io.source_sizes import strange_texts
-from pianissimo.io.sources.json_rows import JsonReader
-from pianissimo.io.sources.text_rows import Wanted, csv_piece
+from pianissimo.io.sources.rows.json_rows import JsonReader
+from pianissimo.io.sources.rows.text_rows import Wanted, csv_piece
 from pianissimo.stream.spec import load_spec
 
 _FILE = """

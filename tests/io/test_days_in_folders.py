@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.faults.points import OF_FOLDERS, armed
-from tests.faults.world import Crash
+from tests.faults.world import Crash, crash_from
 from tests.io.running import write_spec
 
 from pianissimo.durable import failpoints
@@ -22,7 +22,8 @@ from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink, last_tick
 from pianissimo.io.inspect import verify_folder
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.spec import FileFormat, load_spec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import load_spec
 
 FORMATS: list[FileFormat] = ["parquet", "jsonl", "csv"]
 ORIGIN = datetime(2026, 3, 28, 20, tzinfo=UTC)
@@ -156,7 +157,7 @@ def test_killed_while_a_month_is_put_together_every_tick_is_there_once(tmp_path:
     for tick in range(1, 101):
         days.write(release(tick))
     # The days are files already: what is made of them now is the month.
-    with pytest.raises(Crash), armed({point: crash_at(1 if point == OF_FOLDERS[1] else 0)}):
+    with pytest.raises(Crash), armed({point: crash_from(1 if point == OF_FOLDERS[1] else 0)}):
         monthly(tmp_path).write(release(101))
     check(tmp_path, 100)
     folder = monthly(tmp_path)
@@ -173,23 +174,13 @@ def test_files_are_a_days_or_a_months(tmp_path: Path) -> None:
         FolderSink(tmp_path, plan=PLAN, files="week")  # type: ignore[arg-type]
 
 
-def crash_at(nth: int) -> Callable[[str], None]:
-    left = iter(range(nth))
-
-    def act(_: str) -> None:
-        if next(left, None) is None:
-            raise Crash
-
-    return act
-
-
 @pytest.mark.parametrize("point", OF_FOLDERS)
 @pytest.mark.parametrize("nth", [0, 1, 4])
 def test_killed_at_a_step_every_tick_is_there_once_and_the_next_start_cleans_up(
     tmp_path: Path, point: str, nth: int
 ) -> None:
     folder, tick = sink(tmp_path), 1
-    with armed({point: crash_at(nth)}):
+    with armed({point: crash_from(nth)}):
         while tick <= LAST:
             try:
                 folder.write(release(tick))

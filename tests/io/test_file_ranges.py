@@ -21,8 +21,9 @@ from pianissimo.errors import InputError, SourceError
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import event_files, file_ranges
 from pianissimo.io.sources.file_ranges import FileRange, FileRules, ranges_of_file
-from pianissimo.io.sources.source_records import RefusedFile
-from pianissimo.stream.spec import FileSource, LedgerSpec, SinkSpec, StreamSpec
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import LedgerSpec, SinkSpec, StreamSpec
 from pianissimo.workers import GatheredRange, ProcessWorkers
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,9 +14,11 @@ from pianissimo.budget import Budget
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
+from pianissimo.io.sources.rows.parquet_rows import read_parquet_piece
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Event = tuple[int, str]
@@ -98,7 +100,7 @@ def test_a_parquet_file_that_is_replaced_in_the_midst_of_a_read_stops_the_stream
     write_parquet(path, [(10, "a"), (70, "a")])
     ticks = ticks_of(path)
     ticks.seek(None, 0)
-    whole = event_files.read_parquet_piece
+    whole = read_parquet_piece
 
     def slow(*given: object) -> object:
         write_parquet(path, [(10, "b"), (70, "b")])

@@ -1,7 +1,6 @@
 """First the past from complete files, then what is followed: every event once, wherever it is killed."""
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,15 +9,17 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.faults.points import armed
-from tests.faults.world import Crash
+from tests.faults.world import Crash, crash_from
 from tests.io.test_live_ticks import ORIGIN, Hands
 
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io import read_releases, runs
+from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.live_ticks import FilesThenLive, WallClock
-from pianissimo.stream.spec import LiveSource, StreamSpec, load_spec
+from pianissimo.io.sources.live_ticks import FilesThenLive
+from pianissimo.stream.source_spec import LiveSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
 SPEC = """
@@ -94,16 +95,6 @@ def test_ticks_of_files_come_first_and_then_what_is_followed(tmp_path: Path) -> 
     assert counts(tmp_path) == COUNTS
 
 
-def crash_at(nth: int) -> Callable[[str], None]:
-    left = iter(range(nth))
-
-    def act(_: str) -> None:
-        if next(left, None) is None:
-            raise Crash
-
-    return act
-
-
 POINTS = ["absorb.read", "seal.commit", "release.commit", "publish.commit"]
 
 
@@ -112,7 +103,7 @@ def killed_at_every_tick(folder: Path, point: str) -> None:
     shown: list[int] = []
     while True:
         # Ticks of files are read together: who dies at the second each time would never seal one.
-        with armed({point: crash_at(1 + nth % 8 if point == "absorb.read" else 1)}):
+        with armed({point: crash_from(1 + nth % 8 if point == "absorb.read" else 1)}):
             try:
                 run(folder, spec, hands)
                 break
@@ -147,7 +138,7 @@ def test_forgetting_where_the_followed_file_was_read_to_is_caught(
 def test_files_that_changed_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FilesThenLive, "old_until", 0)
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
-    with armed({"seal.commit": crash_at(2)}), pytest.raises(Crash):
+    with armed({"seal.commit": crash_from(2)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
     (tmp_path / "old" / "a.csv").write_text("time\n2026-01-01T00:04:00Z\n")
     with pytest.raises(SourceError, match=r"the files must be those that were read before, got others: a.csv"):
@@ -164,7 +155,7 @@ def test_a_stream_of_files_alone_goes_on_with_what_is_followed(tmp_path: Path) -
 
 def test_moved_behind_what_was_followed_live_from_is_refused(tmp_path: Path) -> None:
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
-    with armed({"seal.commit": crash_at(3)}), pytest.raises(Crash):
+    with armed({"seal.commit": crash_from(3)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
     with pytest.raises(SourceError, match="the source must be the one that was read before"):
         run(tmp_path, prepare(tmp_path, spec=SPEC.replace("00:06:00", "00:09:00")), hands)

@@ -12,7 +12,8 @@ from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
 from pianissimo.stream import batches
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 
 LONG = "x" * 257
 VALUES: list[Any] = [["a", "b"], ["b"], [], None, [None, "a"], ["a", None], ["a", LONG], ["b", "b", "a"], ["c", "a"]]

@@ -16,11 +16,13 @@ from tests.io.test_follow import append, lines, numbers, read, sealed, started
 
 from pianissimo import Histogram
 from pianissimo.errors import SourceAwayError, SourceError, SpecError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import follow
 from pianissimo.io.sources.follow import FolderFeed
-from pianissimo.io.sources.live_ticks import LiveTicks, WallClock
-from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
+from pianissimo.io.sources.live_ticks import LiveTicks
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.spec import load_spec
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pianissimo.io.sources.json_rows import JsonReader
-from pianissimo.io.sources.text_rows import Piece, Wanted, Written
+from pianissimo.io.sources.rows.json_rows import JsonReader
+from pianissimo.io.sources.rows.text_rows import Piece, Wanted, Written
 
 WANTED = Wanted(labels={"drug": False, "tags": True}, values=["price"], time="time")
 SIMPLE = Wanted(labels={"drug": False}, values=["price"])

@@ -14,10 +14,12 @@ import pytest
 from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.io.sources import live_ticks
-from pianissimo.io.sources.live_ticks import LiveTicks, TickRules, WallClock
-from pianissimo.io.sources.source_records import EndOfTicks, Records, RefusedFile, RowJudge
+from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.io.sources.source_records import EndOfTicks, Records, RowJudge
 from pianissimo.queries import Query
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.testing import NoNoise
@@ -285,7 +287,7 @@ def test_bad_records_go_to_the_side_file_before_the_tick_is_over(tmp_path: Path)
 def test_the_side_file_is_put_aside_before_it_grows_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pianissimo.io.sources import source_records as module
+    from pianissimo.io.sources import refused_file as module
 
     monkeypatch.setattr(module, "LONGEST_REFUSED", 2000)
     file = RefusedFile(tmp_path / "refused.jsonl")

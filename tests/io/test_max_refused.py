@@ -14,7 +14,7 @@ from tests.io.reading import write_count
 
 from pianissimo.cli.main import cli
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io.loop import Metrics
+from pianissimo.io.metrics import Metrics
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks

@@ -13,7 +13,8 @@ import pytest
 from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, ParameterError, StoreError
-from pianissimo.io.loop import Metrics, Reports, StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
+from pianissimo.io.metrics import Metrics
 
 TIMES = re.compile(r"^(pianissimo_\w*seconds|\w+_created)\S* .*$", re.MULTILINE)
 

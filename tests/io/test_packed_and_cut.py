@@ -14,13 +14,14 @@ from tests.io.reading import read_rows, write_count
 from pianissimo.budget import Budget
 from pianissimo.cli.render import cell
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io.sources import text_rows
 from pianissimo.io.sources.event_files import CheckedRows
+from pianissimo.io.sources.rows import text_rows
+from pianissimo.io.sources.rows.text_rows import Written
 from pianissimo.io.sources.source_records import Records, RowJudge
-from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 QUERY = Histogram("drugs", key="drug", domain=["a", "b"])
 TEXT = "time,drug,more\n2026-01-01T00:00:10Z,a,\n2026-01-01T00:01:10Z,b,x\n"

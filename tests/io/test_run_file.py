@@ -12,7 +12,8 @@ import pianissimo.stream.stream
 from pianissimo.errors import InputError, SpecError
 from pianissimo.io import read_plan, read_releases
 from pianissimo.io.runs import run_file
-from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -15,7 +15,7 @@ from pianissimo.io import folder as sinks
 from pianissimo.io import read_plan, read_releases
 from pianissimo.io.folder import FolderSink
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.source_spec import FileFormat
 
 FORMATS: list[FileFormat] = ["parquet", "jsonl", "csv"]
 PLAN = {"name": "pharmacy", "budget": {"epsilon": 1.0, "delta": 1e-09}, "unit": "Ereignis für Ereignis"}

@@ -13,12 +13,13 @@ from tests.io.reading import by_tick, read_rows
 
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io.sources import text_rows as lines
 from pianissimo.io.sources.event_files import CheckedRows
-from pianissimo.io.sources.text_rows import Wanted, csv_piece
+from pianissimo.io.sources.rows import text_rows as lines
+from pianissimo.io.sources.rows.text_rows import Wanted, csv_piece
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileFormat, FileSource
+from pianissimo.stream.spec import StreamSpec
 
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)
 DRUGS: list[Query] = [Count("purchases"), Histogram("drugs", key="drug", nulls="refuse")]

@@ -12,9 +12,12 @@ import pytest
 
 from pianissimo import Histogram
 from pianissimo.errors import DiskFullError, SourceError
-from pianissimo.io.sources import source_records as standard_input
-from pianissimo.io.sources.live_ticks import LiveTicks, TickRules, WallClock
-from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge, StandardInput
+from pianissimo.io.clock import WallClock
+from pianissimo.io.sources import standard_input
+from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RowJudge
+from pianissimo.io.sources.standard_input import StandardInput
 from pianissimo.stream.calendar import TickCalendar
 
 

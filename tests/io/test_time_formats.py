@@ -14,12 +14,13 @@ from tests.io.reading import read_rows, write_count
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.event_files import FileTicks
+from pianissimo.io.sources.rows.text_rows import Written
 from pianissimo.io.sources.source_records import Records, RowJudge
-from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count
 from pianissimo.stream import Stream, calendar
 from pianissimo.stream.calendar import microseconds
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 
 from pianissimo.errors import RefusalError, RollbackError, SpecError
 from pianissimo.io import runs as run_durable
+from pianissimo.io.clock import WallClock, longest_leap_of
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.live_ticks import WallClock, longest_leap_of
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.spec import StreamSpec, load_spec
 

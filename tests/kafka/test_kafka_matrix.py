@@ -11,7 +11,8 @@ from tests.stream.test_matrix import BY_TICK, Walk, rows
 
 from pianissimo.io.runs import run_durably
 from pianissimo.stream.matrix import TICKS, TOTAL, USER
-from pianissimo.stream.spec import KafkaTopic, LiveSource, StreamSpec
+from pianissimo.stream.source_spec import KafkaTopic, LiveSource
+from pianissimo.stream.spec import StreamSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")
 

@@ -18,9 +18,10 @@ from pianissimo.errors import SourceError
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import topic_ranges
 from pianissimo.io.sources.kafka_topics import KafkaFeed
-from pianissimo.io.sources.source_records import RefusedFile
+from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.io.sources.topic_ranges import TopicRange, TopicRules, WorkedTopic
-from pianissimo.stream.spec import KafkaTopic, LiveSource, StreamSpec
+from pianissimo.stream.source_spec import KafkaTopic, LiveSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import GatheredRange, ProcessWorkers
 
 TICKS, PARTITIONS, MESSAGES = 2, 3, 90

@@ -23,7 +23,6 @@ LEDGER = st.builds(Booked, SMALL, bad=TINY, distance=TINY.map(lambda part: part 
 WIDTHS = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 3), Fraction(2)])
 RANGE = st.builds(BoundedRange, st.integers(0, 5), WIDTHS, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
 LOSS: st.SearchStrategy[Loss] = st.one_of(PURE, ZCDP, LEDGER, RANGE)
-NOT_PURE: st.SearchStrategy[Loss] = st.one_of(ZCDP, LEDGER, RANGE)
 BY_ORDERS: st.SearchStrategy[Loss] = st.one_of(ZCDP, LEDGER)
 
 Law = dict[object, float]

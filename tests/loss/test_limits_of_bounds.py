@@ -62,8 +62,13 @@ def test_a_scale_is_the_least_whose_chance_with_its_margin_is_within_delta() -> 
 
 def test_a_race_has_no_more_charges_than_its_sums_are_exact_for() -> None:
     assert Race(charges=2**18, scale=F(5)).charges == 2**18
-    with pytest.raises(ParameterError, match="charges must be at most"):
-        Race(charges=2**18 + 1, scale=F(5))
+    for asked in (
+        lambda: Race(charges=2**18 + 1, scale=F(5)),
+        lambda: race_clock.least_scale(1, 1e-9, 2**40),
+        lambda: race_clock.hockey_stick(1, 2**40, 5),
+    ):
+        with pytest.raises(ParameterError, match="charges must be at most"):
+            asked()
 
 
 @pytest.mark.parametrize("delta", [1.5, -0.25, 1, False, True])

@@ -101,6 +101,28 @@ def test_other_queries_lose_at_most_epsilon_with_twice_the_scale_and_more_withou
     assert 1.3 < lost <= 1.5 + 1e-9
 
 
+def test_it_stops_above_the_noisy_threshold_and_not_at_it() -> None:
+    svt = AboveThreshold(threshold=7, epsilon=1)
+    for raised in (-3, 0, 4):
+        placed = (GivenLaplace({("threshold",): raised, ("query", 1): z}) for z in range(-10, 20))
+        stops = [svt.test(svt.start(), 5, noise) for noise in placed]
+        assert stops == [5 + z > 7 + raised for z in range(-10, 20)]
+
+
+def test_it_stops_as_often_as_the_law_says() -> None:
+    """False alarms: 1e-9."""
+    svt, queries, samples = AboveThreshold(threshold=2, epsilon=2), [0, 2, 1], 300
+    found = []
+    for seed in range(samples):
+        state = svt.start()
+        answers = (svt.test(state, query, SeededNoise(seed)) for query in queries)
+        found.append(next((place for place, top in enumerate(answers) if top), len(queries)))
+    for place, chance in enumerate(outcome_chances(svt, queries, svt.query_scale)):
+        law = stats.binom(samples, chance)
+        assert min(law.cdf(found.count(place)), law.sf(found.count(place) - 1)) > 1e-9 / 8
+        assert 0.05 < chance < 0.6
+
+
 def test_noise_comes_from_the_threshold_once_and_from_each_query() -> None:
     svt = AboveThreshold(threshold=0, epsilon=Fraction(1, 50))
     answers = []

@@ -17,7 +17,7 @@ from pianissimo.mechanism import Run
 from pianissimo.monitors import Found, TickCounts, lone_event_threshold, noise_margin, tick_noise
 from pianissimo.noise import Noise
 from pianissimo.stream import choosing
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import NoNoise, SeededNoise
 
 HALF = Fraction(1, 2)

@@ -45,11 +45,11 @@ TEXT = (
     "nothing_left",
 )
 ACCURACY = (
-    *("error", "width", "coverage", "variance", "interval", "typical", "expected", "deviation", "quantile"),
+    *("error", "width", "coverage", "interval", "typical", "expected", "deviation", "quantile"),
     *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key", "_make_room"),
     *("detect", "means"),
     # Searches: the promise is priced from what they find.
-    *("_shares", "least_integer", "best_base", "_orders_for_epsilon", "_around_first"),
+    *("_shares", "best_base", "_orders_for_epsilon", "_around_first"),
 )
 PACE = ("wait", "lacking", "_is_due", "_deadline")
 """Parts of names of functions and classes that carry no promise about privacy."""
@@ -65,6 +65,8 @@ OPPOSITE = {
     "float_down": "float_up",
     "min": "max",
     "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
 }
 CHARGED = ("ledger", "durable")
 """Folders where a call that is a statement of its own is a step that must not be left out."""
@@ -162,6 +164,9 @@ def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
             yield "path", ast.Call(node.func, args, []) if args else root
         case ast.Call(func=ast.Name(id=name)) if name in OPPOSITE:
             yield "rounding", ast.Call(ast.Name(OPPOSITE[name], ast.Load()), node.args, node.keywords)
+        case ast.Call(func=ast.Attribute(value=root, attr=name)) if name in OPPOSITE:
+            turned = ast.Attribute(root, OPPOSITE[name], ast.Load())
+            yield "rounding", ast.Call(turned, node.args, node.keywords)
         case ast.If(test=test, body=[ast.Raise()], orelse=[]) if not isinstance(test, ast.Constant):
             yield "guard", ast.Pass()
         case ast.Expr(value=ast.Call(func=called)) if folder in CHARGED and not is_passing(called):

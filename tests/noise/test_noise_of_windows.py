@@ -66,6 +66,9 @@ def test_a_window_has_the_noise_of_its_ends(plan: NoisePlan) -> None:
     begun = running_noise(plan)
     assert (begun.since(noise, start, tick, keys(0, 8)) == by_the_book(plan, noise, start, tick, keys(0, 8))).all()
     assert (running.since(noise, start, tick, keys(0, 8)) == by_the_book(plan, noise, start, tick, keys(0, 8))).all()
+    far = np.array([0, 7])
+    expected = by_the_book(plan, noise, start, tick, keys(0, 8)[far])
+    assert (running.since(noise, start, tick, keys(0, 8)[far], far) == expected).all()
     if tick > 2:
         assert (running.since(noise, 1, 2, keys(0, 6)) == by_the_book(plan, noise, 1, 2, keys(0, 6))).all()
     other = SeededNoise(8)

@@ -269,6 +269,8 @@ def test_the_most_extreme_threshold_that_is_allowed_can_be_raced_for(delta: Frac
         ({"a": True}, "counts must be whole numbers"),
         ({"a": None}, "counts must be whole numbers"),
         ({"a": 2**44}, "counts must be whole numbers"),
+        ({"a": 5, "b": -77}, "counts must be whole numbers"),
+        ({"a": 5, "b": 2**44}, "counts must be whole numbers"),
         ({"a": 2**77}, "counts must be whole numbers"),
         ({None: 7}, "keys must not be null"),
         ({7: 7}, "keys must be texts"),

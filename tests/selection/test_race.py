@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -173,6 +173,8 @@ def test_the_distance_holds_on_a_coarse_grid() -> None:
     assert race_distance(3, 2) == Fraction(6, 2**128)
 
 
+# (m / 4096)^2 must be at least steps / (8 rho): half a unit above the square of m = 1000, that is m = 1001.
+@example(1, Fraction(4096**2, 8 * 1000**2 + 4))
 @given(st.integers(1, 1000), st.fractions(Fraction(1, 10**6), Fraction(100), max_denominator=10**9))
 def test_a_scale_is_the_least_that_keeps_its_rho(steps: int, rho: Fraction) -> None:
     scale = race_scale(steps, rho)

@@ -20,7 +20,7 @@ from tests.faults.report import record, size
 from tests.service.served import asking, begun, visits
 from tests.service.served import pushed as pushed_of
 
-from pianissimo.io.loop import Metrics
+from pianissimo.io.metrics import Metrics
 from pianissimo.service import TokenFile, protocol, serving, viewer_app
 from pianissimo.service.analyst import asked_tables
 from pianissimo.service.app import operator_app

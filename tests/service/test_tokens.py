@@ -120,9 +120,8 @@ def test_a_token_ends(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens")
     token, grant = file.add("viewer", until="2h")
     now = datetime.now(UTC)
-    assert grant.allows("viewer", "any", now)
-    assert not grant.allows("viewer", "any", now + timedelta(hours=3))
-    assert not grant.allows("writer", "any", now)
+    assert (grant.role, grant.covers("any"), grant.is_valid(now)) == ("viewer", True, True)
+    assert not grant.is_valid(now + timedelta(hours=3))
     assert file.look().granted(token) == grant
     with pytest.raises(errors.ParameterError, match="until must be a length"):
         file.add("viewer", until="someday")

@@ -19,7 +19,7 @@ from tests.service.served import asking, begun, pushed, shop, visits
 
 from pianissimo import errors
 from pianissimo.io.inspect import stored_releases
-from pianissimo.io.loop import Metrics
+from pianissimo.io.metrics import Metrics
 from pianissimo.service import TokenFile, viewer_app
 
 

@@ -309,6 +309,12 @@ def test_keys_of_a_tick_are_texts_or_any_bytes(trusted: bool) -> None:
         assert keys.to_list() == given
 
 
+@pytest.mark.parametrize("keys", [["a", "b" * 257], [b"b" * 257, b"a"]])
+def test_one_key_of_a_tick_that_is_too_long_is_refused(keys: list[Any]) -> None:
+    with pytest.raises(InputError, match="at most 256 bytes"):
+        checked_keys(pl.Series(keys), "text" if "a" in keys else "bytes")
+
+
 def test_bytes_that_are_counted_as_texts_are_looked_at() -> None:
     sketch = MisraGries(k=2, keys="text")
     sketch.update(pl.Series([b"a"]))

@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.sketches.small_sketches import (
     Change,
@@ -19,7 +20,8 @@ from tests.sketches.small_sketches import (
     release_divergence,
 )
 
-from pianissimo.errors import InputError, MergeError, ParameterError
+from pianissimo import codec
+from pianissimo.errors import InputError, MergeError, ParameterError, StateError
 from pianissimo.labels import Domain
 from pianissimo.noise.exact_laws import shift_divergence
 from pianissimo.sketches import (
@@ -135,6 +137,16 @@ def test_it_is_stored_and_merged_as_others_are() -> None:
     ours.update(["b", "c", "c"])
     assert merge_in_order([taken, ours]).estimates() == {"a": 1}
     assert repr(taken) == "StandardMisraGries(k=2, keys='text')"
+
+
+@pytest.mark.parametrize("values", [[5, 1], [6, 0]])
+def test_a_stored_one_has_no_key_of_count_zero_or_less(values: list[int]) -> None:
+    """With a D of 1 and as many elements as before."""
+    taken = StandardMisraGries.from_items({"a": 3, "b": 1}, k=2, total=7)
+    content: dict[str, Any] = codec.decode("sketch", 1, taken.to_bytes())
+    assert content["values"].tolist() == [4, 2]
+    with pytest.raises(StateError):
+        sketch_from_bytes(codec.encode("sketch", 1, content | {"values": np.array(values)}))
 
 
 @pytest.mark.parametrize(

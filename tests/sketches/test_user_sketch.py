@@ -20,7 +20,7 @@ from pianissimo import codec
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Unit
 from pianissimo.mechanism import Run
-from pianissimo.queries.user_sketch import UserSketch, UserSketchState
+from pianissimo.queries.shared.user_sketch import UserSketch, UserSketchState
 from pianissimo.sketches import SketchTree
 from pianissimo.sketches.contents import series_of
 from pianissimo.sketches.tree_nodes import ended_level

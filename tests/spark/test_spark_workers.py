@@ -32,7 +32,8 @@ from pianissimo.noise import KeyedNoise
 from pianissimo.spark import SparkTicks, SparkWorkers, foreach_batch
 from pianissimo.spark.spark_tables import format_at
 from pianissimo.spark.spark_workers import check_secure
-from pianissimo.stream.spec import FileSource, SparkSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource, SparkSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.testing import NoNoise
 from pianissimo.workers import workers_of
 

@@ -8,9 +8,9 @@ import pytest
 import pianissimo as pp
 from pianissimo.counting import MetaHistogram, MetaTopList
 from pianissimo.errors import ParameterError
-from pianissimo.queries import answer_trees
-from pianissimo.queries.answer_trees import meta_histogram, meta_top_list
-from pianissimo.queries.expected import OPEN_HORIZON, Share
+from pianissimo.queries.shared import answer_trees
+from pianissimo.queries.shared.answer_trees import meta_histogram, meta_top_list
+from pianissimo.queries.shared.expected import OPEN_HORIZON, Share
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.testing import NoNoise

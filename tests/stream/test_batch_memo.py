@@ -12,7 +12,7 @@ import pianissimo as pp
 from pianissimo import labels
 from pianissimo.batch_memo import BatchMemo, once_a_batch
 from pianissimo.filters import Filter
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import SeededNoise
 
 QUERIES: list[Any] = [

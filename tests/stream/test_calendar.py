@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.errors import ParameterError
-from pianissimo.io.sources.live_ticks import WallClock
-from pianissimo.stream.calendar import TickCalendar, microseconds, microseconds_of
+from pianissimo.io.clock import WallClock
+from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, microseconds, microseconds_of
 
 HOUR = timedelta(hours=1)
 CALENDARS = [
@@ -135,6 +135,11 @@ def test_an_origin_is_of_the_zone_too() -> None:
         ({"tick": "1h", "origin": 5}, "origin must be a date-time such as 2026-01-31T12:00:00Z, got 5"),
         ({"origin": "2026-01-01"}, 'tick must be given with origin, such as "1h", got None'),
         ({"tick": "1mo", "time_zone": "Mars"}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 'Mars'"),
+        (
+            {"tick": "1h", "time_zone": "+0100"},
+            "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got '+0100'",
+        ),
+        ({"tick": "1h", "time_zone": 1000}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 1000"),
         ({"tick": "1h", "time_zone": None}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got None"),
         ({"tick": "0mo"}, "tick must be a duration such as '30s', '1m', '1h' or '1d', got '0mo'"),
     ],
@@ -147,6 +152,28 @@ def test_what_is_no_calendar_is_refused(fields: Any, message: str) -> None:
 
 def test_beyond_all_dates_a_tick_begins_at_the_last_one() -> None:
     for tick in ("1mo", "1d"):
-        calendar = TickCalendar("9999-12-01", tick, "Europe/Berlin")
+        calendar = TickCalendar("9899-12-01", tick, "Europe/Berlin")
         assert calendar.start(10**6).year == 9999
         assert calendar.microsecond(10**6) > microseconds_of(datetime.max.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize("origin", ["0001-12-31T23:59:59Z", "9900-01-01T00:00:01Z", "9999-12-31T23:59:59Z"])
+def test_an_origin_near_the_end_of_all_dates_is_refused(origin: str) -> None:
+    with pytest.raises(ParameterError, match=r"^origin must be from the year 2 to 9900, got"):
+        TickCalendar(origin, "1h")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Kiritimati"])
+def test_periods_end_where_the_calendar_does(zone: str) -> None:
+    hours = TickCalendar("2026-01-01", "1h", zone)
+    for within in ("999999999d", "9999y"):
+        with pytest.raises(ParameterError, match=r"^within must be a period that begins and ends between the years"):
+            CalendarPeriods.of(hours, within, "06:00", horizon=24)
+    # So many periods as are looked at do not fit, nor does the horizon.
+    assert CalendarPeriods.of(hours, "5y", "00:00", horizon=None).longest == (5 * 365 + 2) * 24
+    weeks = TickCalendar("2026-01-01", "7d", zone)
+    periods = CalendarPeriods.of(weeks, "5y", "06:00", horizon=2**21)
+    assert periods.longest == 261
+    for tick in (1, 10**6, 2**62):
+        first, last = periods.span(tick)
+        assert first <= tick <= last < first + 261

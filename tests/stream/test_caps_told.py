@@ -14,10 +14,10 @@ import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
-from pianissimo.queries.query import Query
+from pianissimo.queries.shared.query import Query
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.release import payload_of, release_of
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.source_spec import FileFormat
 from pianissimo.testing import NoNoise, SeededNoise
 
 CARRIERS = ["AA", "B6", "DL", "UA", "WN"]

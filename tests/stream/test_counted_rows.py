@@ -14,7 +14,7 @@ from pianissimo.audit.report import AuditVerdict
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import count_labels
 from pianissimo.stream import Live
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import NoNoise, SeededNoise
 
 pytestmark = pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")

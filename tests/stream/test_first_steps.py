@@ -10,7 +10,8 @@ from tests.io.reading import by_tick, read_rows
 from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 VALUES: dict[str, tuple[list[Any], list[str]]] = {
     "whole numbers": ([7, -3, 7], ["7", "-3"]),

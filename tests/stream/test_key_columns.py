@@ -17,9 +17,9 @@ from pianissimo.cli.main import cli
 from pianissimo.io.folder import read_folder
 from pianissimo.io.runs import run_file
 from pianissimo.queries import KINDS
-from pianissimo.queries.columns import RELEASED_COLUMNS, join_labels, labels_in, split_labels
+from pianissimo.queries.shared.columns import RELEASED_COLUMNS, join_labels, labels_in, split_labels
 from pianissimo.stream import Live
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import bare
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise

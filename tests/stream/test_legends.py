@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 import pianissimo as pp
 from pianissimo.cli.main import cli
-from pianissimo.stream import legends
-from pianissimo.stream.legends import legend
-from pianissimo.stream.plan_table import FIRST_SEEN
+from pianissimo.stream.shown import legends
+from pianissimo.stream.shown.legends import legend
+from pianissimo.stream.shown.plan_table import FIRST_SEEN
 
 CLOSED = pl.DataFrame({"estimate": [30], "low": [10], "high": [50], "cap": [64]})
 OPEN = CLOSED.with_columns(high=pl.lit(None, dtype=pl.Int64))
 CAPPED = "number of events, of events up to the cap of 16 a user"
-WORDS_OF_THE_PAGE = Path(legends.__file__).parents[1] / "service" / "page" / "words.js"
+WORDS_OF_THE_PAGE = Path(legends.__file__).parents[2] / "service" / "page" / "words.js"
 
 
 def told(about: str, **more: Any) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.io.runs import run_file
 from pianissimo.stream import matrix
 from pianissimo.stream.matrix import CAP, EACH_PERIOD, PERIOD, TICKS, UNITS, USER_PERIOD, WINDOW, Cell
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")
 

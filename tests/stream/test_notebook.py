@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 import pianissimo as pp
 from pianissimo.errors import BudgetWarning, ParameterError, StateError
-from pianissimo.stream import notebook
+from pianissimo.stream.shown import notebook
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))

@@ -15,9 +15,11 @@ from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
 from pianissimo.noise import KeyedNoise, Secret
-from pianissimo.stream import batches, live
-from pianissimo.stream.live import Live, LiveCore
-from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.stream import batches, live_core
+from pianissimo.stream.live import Live
+from pianissimo.stream.live_core import LiveCore
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.testing import NoNoise
 
 SECRET = Secret(bytes(range(32)))
@@ -203,7 +205,7 @@ def test_values_of_a_pandas_column_of_objects_are_judged_one_by_one() -> None:
 def test_objects_that_arrow_gives_one_type_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose, as it was."""
     monkeypatch.setattr(batches, "table_of", pl.DataFrame)
-    monkeypatch.setattr(live, "table_of", pl.DataFrame)
+    monkeypatch.setattr(live_core, "table_of", pl.DataFrame)
     assert object_counts([date(2026, 1, 2), 5, 5, 5, 5])["5"] == 0
 
 

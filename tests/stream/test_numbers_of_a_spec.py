@@ -133,3 +133,22 @@ def test_a_whole_number_with_many_digits_is_told_without_them() -> None:
         ParameterError, match=r"^expected_keys must be at most 2\^63 - 1 in size, got a number with more"
     ):
         pp.HeavyHitters("h", key="k", expected_keys=10**5000)
+
+
+@pytest.mark.parametrize("coverage", [0.9999999999999999, 0.999999999, 0.001])
+def test_a_coverage_at_which_bars_have_no_end_is_refused(coverage: float) -> None:
+    # Half of what nearly all bars may miss was rounded to nothing, and the plan ended in a traceback of statistics.
+    with pytest.raises(ParameterError, match=r"^coverage must be from 0\.01 to 0\.99999999, got"):
+        pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=3, queries=[pp.Count("n")], coverage=coverage)
+    widest = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=3, queries=[pp.Count("n")], coverage=0.99999999)
+    assert widest.plan().queries[0].chosen.expected_error.largest > 0
+
+
+@pytest.mark.parametrize("field", ["alarms_per_user", "max_keys_per_user"])
+@pytest.mark.parametrize("size", [2**18 + 1, 2**32, 2**62])
+def test_more_charges_than_can_be_summed_are_refused_before_anything_is_made(field: str, size: int) -> None:
+    fields: dict[str, Any] = {field: size}
+    query = pp.Trending("t", key="k", **fields)
+    stream = pp.Stream("s", unit=pp.user("u"), budget=pp.Budget(1, 1e-9), horizon=3, queries=[query])
+    with pytest.raises(ParameterError, match=r"^charges must be at most 262144, got"):
+        stream.plan()

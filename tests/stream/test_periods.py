@@ -23,7 +23,7 @@ from pianissimo.loss.losses import Booked
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, HaarSkipPlan
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.many_periods import TOLD_PERIODS, bad_of_periods, of_many_periods, running_ratio, times
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
@@ -223,6 +223,16 @@ def test_unknown_labels_of_running_totals_meet_the_vectors() -> None:
         each = days * 16 / numbers * np.exp(-(apart**2) / (2 * variances[::73, None]))
         few = bad_of_periods(thresholds[::73], variances[::73], units=16, most_per_label=most, periods=days)
         assert few == pytest.approx(float(each.max(axis=1).sum()))
+    # Also where she reaches the thresholds with what she has, and where the noise is nearly as large as they are.
+    low, spread, numbers = (
+        np.array([3.0, 5.0, 9.0, 28.0, 40.0]),
+        np.array([4.0, 4.0, 4.0, 100.0, 200.0]),
+        np.arange(1, 61),
+    )
+    apart = np.maximum(0, low[:, None] - 0.5 - numbers)
+    each = 30 * 2 / numbers * np.exp(-(apart**2) / (2 * spread[:, None]))
+    found = [bad_of_periods(low, spread, units=2, most_per_label=2, periods=30)]
+    assert found == pytest.approx([float(each.max(axis=1).sum())], rel=1e-12)
 
 
 def test_bad_mass_of_running_labels_is_told_by_the_formula() -> None:

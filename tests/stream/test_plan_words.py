@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import pianissimo as pp
-from pianissimo.queries.expected import ExpectedError, number_text
-from pianissimo.queries.query import Query
+from pianissimo.queries.shared.expected import ExpectedError, number_text
+from pianissimo.queries.shared.query import Query
 from pianissimo.stream import StreamPlan, render_plan
-from pianissimo.stream.plan_table import about_told
+from pianissimo.stream.shown.plan_table import about_told
 
 DOMAIN = ["a", "b", "c"]
 OF_EVENTS: dict[str, tuple[Query, str]] = {

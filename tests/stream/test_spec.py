@@ -12,7 +12,8 @@ from pianissimo.loss.losses import Unit
 from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream import Stream
 from pianissimo.stream.calendar import as_utc
-from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.source_spec import FileSource
+from pianissimo.stream.spec import StreamSpec, load_spec
 
 PHARMACY = """
 [stream]

@@ -7,7 +7,8 @@ import pytest
 
 from pianissimo.errors import SpecError
 from pianissimo.io.sinks import make_sink
-from pianissimo.stream.spec import KafkaTopic, LiveSource, SinkSpec, StreamSpec, load_spec
+from pianissimo.stream.source_spec import KafkaTopic, LiveSource
+from pianissimo.stream.spec import SinkSpec, StreamSpec, load_spec
 
 HEAD = """
 [stream]

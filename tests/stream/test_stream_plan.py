@@ -12,7 +12,7 @@ from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
 from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.queries import top_k
-from pianissimo.queries.expected import Share, Variances
+from pianissimo.queries.shared.expected import Share, Variances
 from pianissimo.stream import render_plan
 from pianissimo.stream.choosing import candidates
 
@@ -168,7 +168,7 @@ def test_a_noise_plan_is_looked_at_once_however_many_queries_may_take_it(
         looks[found] = looks.get(found, 0) + 1
         return found
 
-    monkeypatch.setattr("pianissimo.queries.expected.Variances.of", counted)
+    monkeypatch.setattr("pianissimo.queries.shared.expected.Variances.of", counted)
     # A horizon that no other test has: what was looked at in this process is not looked at again.
     queries = [pp.Count(f"c{number}", where=f"x > {number}", per=per) for number in range(8)]
     plan = pharmacy(horizon=173, unit=unit, queries=queries).plan()

@@ -13,7 +13,7 @@ from tests.truth.generated_rows import DOMAIN, TICKS, Row, Rows
 import pianissimo as pp
 from pianissimo.noise import KeyedNoise, Noise
 from pianissimo.queries import Query
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.users import AdaptiveCap
 
 DATA = 2

@@ -29,7 +29,7 @@ from tests.truth.looked import plan_of
 
 import pianissimo as pp
 from pianissimo.queries import KINDS, top_k
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import SeededNoise
 from pianissimo.users.heads import UserCounts
 

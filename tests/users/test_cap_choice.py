@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import pianissimo as pp
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.testing import SeededNoise
 from pianissimo.users import AdaptiveCap
 

@@ -1,11 +1,11 @@
 //! Lines of JSON for Python: a block in, columns out.
 
-use numpy::{AllowTypeChange, IntoPyArray, PyArray1, PyArrayLike1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::not_contiguous;
+use super::{Listed, not_contiguous};
 use crate::json_lines::{Kind, LineReader, MOST_COLUMNS};
 
 type PyColumn<'py> =
@@ -29,9 +29,10 @@ fn kind_of(name: &str) -> PyResult<Kind> {
 fn read_json_lines<'py>(
     py: Python<'py>,
     text: &[u8],
-    columns: Vec<(String, String)>,
-    lengths: Option<PyArrayLike1<'py, u32, AllowTypeChange>>,
+    columns: Listed<(String, String)>,
+    lengths: Option<PyReadonlyArray1<'py, u32>>,
 ) -> PyResult<(Vec<PyColumn<'py>>, Bound<'py, PyArray1<u64>>, Vec<(u64, usize, usize)>)> {
+    let columns = columns.0;
     if columns.len() > MOST_COLUMNS {
         return Err(PyValueError::new_err("at most 64 columns are read"));
     }

@@ -5,7 +5,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::not_contiguous;
+use super::texts::Chunks;
+use super::{Listed, not_contiguous};
 use crate::error::Error;
 use crate::sketches::entries::{ByteKey, Bytes, Integers};
 use crate::sketches::integers::IntegerMisraGries;
@@ -67,6 +68,10 @@ impl Sketch {
             )));
         }
         let values = &listing.0.values;
+        // Every key moves one count by one, or the decrements: what the total has room for, they have.
+        if values.iter().any(|&value| value > total) || decrements > total {
+            return Err(PyValueError::new_err("no count, nor the decrements, may be above the total"));
+        }
         Ok(Sketch(match &listing.0.keys {
             KeyColumn::Integers(keys) => {
                 let counters = keys.iter().copied().zip(values.iter().copied());
@@ -119,13 +124,13 @@ impl Sketch {
     fn update_views(
         &mut self,
         py: Python<'_>,
-        chunks: Vec<(PyReadonlyArray1<'_, u8>, Vec<PyReadonlyArray1<'_, u8>>)>,
+        chunks: Chunks<'_>,
         texts: bool,
         ends: Option<PyReadonlyArray1<'_, i64>>,
     ) -> PyResult<()> {
-        let mut parts = Vec::with_capacity(chunks.len());
-        for (views, buffers) in &chunks {
-            parts.push((octets(views)?, buffers.iter().map(octets).collect::<PyResult<Vec<_>>>()?));
+        let mut parts = Vec::with_capacity(chunks.0.len());
+        for (views, buffers) in &chunks.0 {
+            parts.push((octets(views)?, buffers.0.iter().map(octets).collect::<PyResult<Vec<_>>>()?));
         }
         let columns = || parts.iter().map(|(views, buffers)| Views::new(views, buffers, texts));
         match (&mut self.0, ends) {
@@ -276,10 +281,10 @@ impl KeyListing {
 fn are_texts<'py>(
     py: Python<'py>,
     views: PyReadonlyArray1<'py, u8>,
-    buffers: Vec<PyReadonlyArray1<'py, u8>>,
+    buffers: Listed<PyReadonlyArray1<'py, u8>>,
 ) -> PyResult<Bound<'py, PyArray1<bool>>> {
     let views = octets(&views)?;
-    let buffers = buffers.iter().map(octets).collect::<PyResult<Vec<_>>>()?;
+    let buffers = buffers.0.iter().map(octets).collect::<PyResult<Vec<_>>>()?;
     Ok(py.detach(|| Views::are_texts(views, &buffers)).into_pyarray(py))
 }
 

@@ -4,15 +4,15 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::not_contiguous;
 use super::sketches::octets;
+use super::{Listed, not_contiguous};
 use crate::error::Error;
 use crate::labels::{TextSlots, count_rows, number_rows};
 use crate::sketches::hashing::ByteHash;
 use crate::sketches::views::Views;
 
 /// Chunks in Arrow's view layout: views, and the buffers that they point into.
-type Chunks<'py> = Vec<(PyReadonlyArray1<'py, u8>, Vec<PyReadonlyArray1<'py, u8>>)>;
+pub(super) type Chunks<'py> = Listed<(PyReadonlyArray1<'py, u8>, Listed<PyReadonlyArray1<'py, u8>>)>;
 
 fn secret_of(secret: &[u8]) -> PyResult<&[u8; 32]> {
     secret.try_into().map_err(|_| PyValueError::new_err("a secret must have 32 bytes"))
@@ -24,9 +24,9 @@ fn with_views<Made: Send>(
     chunks: &Chunks<'_>,
     action: impl FnOnce(&[Views<'_>]) -> Result<Made, Error> + Send,
 ) -> PyResult<Made> {
-    let mut parts = Vec::with_capacity(chunks.len());
-    for (views, buffers) in chunks {
-        parts.push((octets(views)?, buffers.iter().map(octets).collect::<PyResult<Vec<_>>>()?));
+    let mut parts = Vec::with_capacity(chunks.0.len());
+    for (views, buffers) in &chunks.0 {
+        parts.push((octets(views)?, buffers.0.iter().map(octets).collect::<PyResult<Vec<_>>>()?));
     }
     Ok(py.detach(|| {
         let columns = parts.iter().map(|(views, buffers)| Views::new(views, buffers, false));

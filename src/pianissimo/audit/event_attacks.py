@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 
-from pianissimo.audit.attack import epsilon_bound, lower_rate
+from pianissimo.audit.attack import epsilon_bound
 from pianissimo.audit.pairs import texts
-from pianissimo.audit.plan_attacks import MEASURABLE, TWIN_DELTA, PlanAttack, history_of
+from pianissimo.audit.plan_attacks import MEASURABLE, TWIN_DELTA, PlanAttack, history_of, lone_attempt
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.counting import EventQuantiles, KnownHistogram
 from pianissimo.labels import Domain
@@ -79,24 +79,17 @@ def _at_the_threshold(mechanism: TickCounts, rate: float) -> Callable[[int, floa
 
 def _lone_key_attempt(mechanism: TickCounts) -> Attempt:
     """How often a key of one event is reported; where delta is tiny, of a twin with a larger one."""
-    twin, name = mechanism, "a key that one event alone holds"
+    twin = mechanism
     if mechanism.delta < MEASURABLE:
         # As far above its least threshold as the mechanism is.
         above = mechanism.threshold - lone_event_threshold(mechanism.scale, mechanism.delta)
         least = lone_event_threshold(mechanism.scale, TWIN_DELTA)
         twin = replace(mechanism, delta=TWIN_DELTA, threshold=least + above)
-        name += f", were delta {float(TWIN_DELTA):g}"
 
-    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+    def count(runs: int, noise: Noise) -> int:
         state = twin.start(noise)
         twin.update(state, texts(runs))
-        count = len(twin.release(state, 1, noise))
-        return Finding(
-            measure="delta",
-            claim=float(twin.delta),
-            lower_bound=lower_rate(count, runs, alpha),
-            runs=runs,
-            releases=1,
-        )
+        return len(twin.release(state, 1, noise))
 
-    return Attempt(name=name, share=1.0, carry_out=carry_out)
+    name, is_twin = "a key that one event alone holds", twin is not mechanism
+    return lone_attempt(name, float(twin.delta), count, 1, is_twin=is_twin)

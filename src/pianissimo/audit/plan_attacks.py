@@ -1,7 +1,7 @@
 """Attacks on noise plans, through counters, sums and histograms: every label is a run (`pairs`)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -216,27 +216,39 @@ def own_label_attempt(
 ) -> Attempt:
     """How often a label that only one event holds is ever shown; where delta is tiny, by a twin with a larger one."""
     twin: Any = mechanism if mechanism.delta >= MEASURABLE else replace(mechanism, delta=TWIN_DELTA)
-    name = "a label that one event alone holds"
-    name += "" if twin is mechanism else f", were delta {float(TWIN_DELTA):g}"
     keys = mechanism.max_keys_per_event
 
-    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+    def count(runs: int, noise: Noise) -> int:
         labels = texts(runs * keys)
-        state = twin.start(noise)
-        twin.update(state, batch_of(labels.reshape((runs, keys)).cast(pl.List(pl.String))))
-        ever = np.zeros(len(labels), dtype=np.bool_)
-        for tick in ticks:
-            ever[places_of(twin.release(state, tick, noise))] = True
-        count = int(ever.reshape(runs, keys).any(axis=1).sum())
-        return Finding(
-            measure="delta",
-            claim=float(twin.guarantee.loss.as_booked().bad),
-            lower_bound=lower_rate(count, runs, alpha),
-            runs=runs,
-            releases=len(ticks),
-        )
+        batch = batch_of(labels.reshape((runs, keys)).cast(pl.List(pl.String)))
+        return int(ever_shown(twin, batch, len(labels), ticks, noise).reshape(runs, keys).any(axis=1).sum())
 
-    return Attempt(name=name, share=1.0, carry_out=carry_out)
+    claim = float(twin.guarantee.loss.as_booked().bad)
+    return lone_attempt("a label that one event alone holds", claim, count, len(ticks), is_twin=twin is not mechanism)
+
+
+def ever_shown(mechanism: Any, batch: Any, labels: int, ticks: Sequence[int], noise: Noise) -> NDArray[np.bool_]:
+    """Which of so many labels of a batch of the first tick are shown at any of some ticks."""
+    state = mechanism.start(noise)
+    mechanism.update(state, batch)
+    ever = np.zeros(labels, dtype=np.bool_)
+    for tick in ticks:
+        ever[places_of(mechanism.release(state, tick, noise))] = True
+    return ever
+
+
+def lone_attempt(
+    name: str, claim: float, count: Callable[[int, Noise], int], releases: int, *, is_twin: bool, share: float = 1.0
+) -> Attempt:
+    """How often what one unit alone holds is ever shown, counted in so many runs; a twin has a larger delta."""
+
+    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+        lower_bound = lower_rate(count(runs, noise), runs, alpha)
+        return Finding(measure="delta", claim=claim, lower_bound=lower_bound, runs=runs, releases=releases)
+
+    return Attempt(
+        name=f"{name}, were delta {float(TWIN_DELTA):g}" if is_twin else name, share=share, carry_out=carry_out
+    )
 
 
 def check_against(

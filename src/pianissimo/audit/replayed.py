@@ -28,8 +28,8 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Integers, Keys, OuterNoise, PathPart
 from pianissimo.queries import Query, Role
 from pianissimo.stream.batches import columns_read
-from pianissimo.stream.choosing import StreamPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
+from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.unit import User
 
 REPLAYED_TICKS = 3

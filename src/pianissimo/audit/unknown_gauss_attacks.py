@@ -11,12 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.audit.answer_attacks import (
-    AHEAD,
-    MOST_MOVED,
-    counts_part,
-    own_part,
-)
+from pianissimo.audit.answer_attacks import AHEAD, MOST_MOVED, counts_part, own_part
 from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess
 from pianissimo.audit.pairs import events_text, group_size, texts
 from pianissimo.audit.report import AttackedPart, Attempt, Finding

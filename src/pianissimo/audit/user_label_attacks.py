@@ -13,10 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import lower_rate
-from pianissimo.audit.pairs import places_of, texts
-from pianissimo.audit.plan_attacks import MEASURABLE, SIDE_SHARE, TWIN_DELTA, PlanAttack
-from pianissimo.audit.report import Attempt, Finding
+from pianissimo.audit.pairs import texts
+from pianissimo.audit.plan_attacks import MEASURABLE, SIDE_SHARE, TWIN_DELTA, PlanAttack, ever_shown, lone_attempt
+from pianissimo.audit.report import Attempt
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Loss, Pure
@@ -141,28 +140,14 @@ def _series_attempt(owners: LabelOwners, *, prefix: str) -> Attempt:
 def _own_labels_attempt(mechanism: UserLabels | UserLabelSums, each: int) -> Attempt:
     """How often a label that one user alone holds is ever shown; where delta is tiny, by a twin with a larger one."""
     assert mechanism.delta is not None  # noqa: S101
-    name = "labels that one user alone holds"
-    twin: Any = mechanism
-    if mechanism.delta < MEASURABLE:
-        twin = replace(twin, delta=TWIN_DELTA)
-        name += f", were delta {float(TWIN_DELTA):g}"
+    twin: Any = mechanism if mechanism.delta >= MEASURABLE else replace(mechanism, delta=TWIN_DELTA)
     row, ticks = mechanism.cap.caps[0] // each, range(1, mechanism.horizon + 1)
 
-    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+    def count(runs: int, noise: Noise) -> int:
         labels = texts(runs * row)
         places = np.repeat(np.arange(len(labels)), each)
-        state = twin.start(noise)
-        twin.update(state, _events([str(place) for place in (places // row).tolist()], labels.gather(places), 0))
-        ever = np.zeros(len(labels), dtype=np.bool_)
-        for tick in ticks:
-            ever[places_of(twin.release(state, tick, noise))] = True
-        count = int(ever.reshape(runs, row).any(axis=1).sum())
-        return Finding(
-            measure="delta",
-            claim=float(twin.delta),
-            lower_bound=lower_rate(count, runs, alpha),
-            runs=runs,
-            releases=len(ticks),
-        )
+        batch = _events([str(place) for place in (places // row).tolist()], labels.gather(places), 0)
+        return int(ever_shown(twin, batch, len(labels), ticks, noise).reshape(runs, row).any(axis=1).sum())
 
-    return Attempt(name=name, share=SIDE_SHARE, carry_out=carry_out)
+    name, is_twin = "labels that one user alone holds", twin is not mechanism
+    return lone_attempt(name, float(twin.delta), count, len(ticks), is_twin=is_twin, share=SIDE_SHARE)

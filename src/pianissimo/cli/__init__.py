@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +60,11 @@ budget_epsilon_option = click.option(
     type=float,
     help="The epsilon that everything charged to this ledger may cost together, for ever. Needed for a new ledger.",
 )
+show_refused_option = click.option(
+    "--show-refused",
+    is_flag=True,
+    help="Tell how many rows were refused, by reason: exact, not private, and for the owner's eyes only.",
+)
 budget_delta_option = click.option(
     "--budget-delta", type=float, help="The delta that goes with --budget-epsilon. Both are given together."
 )
@@ -85,16 +89,10 @@ def plan_of(spec: "StreamSpec", file: Path) -> "StreamPlan":
 
 def echo_json(content: Any, indent: int | None = None) -> None:
     """Print plain data as JSON."""
+    from pianissimo.stream.calendar import json_moment
+
     # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
-    click.echo(json.dumps(content, indent=indent, ensure_ascii=False, default=_moment).encode())
-
-
-def _moment(value: object) -> str:
-    from pianissimo.stream.calendar import iso
-
-    if isinstance(value, datetime):
-        return iso(value)
-    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
+    click.echo(json.dumps(content, indent=indent, ensure_ascii=False, default=json_moment).encode())
 
 
 def budget_given(epsilon: float | None, delta: float | None) -> tuple[float, float] | None:

@@ -31,9 +31,9 @@ from pianissimo.noise import (
     fresh_secret,
 )
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
-from pianissimo.stream.choosing import StreamPlan
 from pianissimo.stream.matrix import cells, matrix_streams
 from pianissimo.stream.spec import load_spec
+from pianissimo.stream.stream_plan import StreamPlan
 
 MATRIX = "matrix"
 """The name under which all that can be asked of anybody is audited."""

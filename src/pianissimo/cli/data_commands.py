@@ -140,11 +140,11 @@ def budget(
     """
     from pianissimo.cli.render import console, history_tables
     from pianissimo.io.inspect import shown_ledger
-    from pianissimo.ledger import Ledger, history, key_file
+    from pianissimo.ledger import Ledger, history, key_beside, key_file
 
     if allow_mixed_units:
         _allow_mixed_units(place, key)
-    beside = Path(f"{place}.key")
+    beside = key_beside(place)
     if key is None and "://" not in place and beside.exists():
         key = beside
     secret = None if key is None else key_file(key, create=False)

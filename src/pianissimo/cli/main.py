@@ -5,6 +5,7 @@ With `--json` standard output holds JSON and nothing else. A second SIGINT or SI
 
 import io
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -15,21 +16,12 @@ import click
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, top_k
+from pianissimo.cli.durable_commands import names_key, recover, rotate_secret, shards_key, status, verify
 from pianissimo.cli.init_command import init
+from pianissimo.cli.releases_command import releases
 from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
-from pianissimo.cli.stream_commands import (
-    check,
-    names_key,
-    plan,
-    recover,
-    releases,
-    rotate_secret,
-    run,
-    shards_key,
-    status,
-    verify,
-)
+from pianissimo.cli.stream_commands import check, plan, run
 from pianissimo.errors import (
     InputError,
     LeaseError,
@@ -139,7 +131,7 @@ def demo(*, ticks: int, out: Path, seed: int, place: str | None, as_json: bool) 
 
 def _serve_demo(ticks: int, seed: int, place: str) -> None:
     host, _, port = place.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise click.UsageError(f"--serve must be HOST:PORT, such as 127.0.0.1:8080, got {place!r}")
     try:
         from pianissimo.demo.live_page import PAGE_NOTE, has_screen, live_page

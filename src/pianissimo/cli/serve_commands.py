@@ -37,7 +37,7 @@ def served_beside(
     """While a stream runs, what `run --serve` and `--operator` ask for."""
     check_service()
     from pianissimo.durable.place import Place
-    from pianissimo.io.loop import listening_place
+    from pianissimo.io.metrics import listening_place
     from pianissimo.service import TokenFile, serving, viewer_app
     from pianissimo.service.app import operator_app
     from pianissimo.service.inbox import Inbox

@@ -116,7 +116,7 @@ def merge(*, files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     without rows.
     """
     from pianissimo.io.sketch_files import check_new, merge_sketches, write_sketch
-    from pianissimo.io.sketch_releases import inherit_marks
+    from pianissimo.io.sketch_marks import inherit_marks
 
     check_new(out)
     if len(files) < 2:
@@ -211,7 +211,8 @@ def info(*, file: Path, as_json: bool) -> None:
     """Show the parameters, the lineage and the releases of the sketch in FILE. No data are shown."""
     from pianissimo.cli.render import console, facts
     from pianissimo.io.sketch_files import read_sketch
-    from pianissimo.io.sketch_releases import hidden_unit, marks_of
+    from pianissimo.io.sketch_marks import marks_of
+    from pianissimo.io.sketch_releases import hidden_unit
 
     found, _ = read_sketch(file)
     marks = [mark.to_dict() for mark in marks_of(file.resolve().parent, found)]

@@ -14,18 +14,12 @@ from pianissimo.checks import check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Gathering
+from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.recent import Recent
-from pianissimo.noise.running import (
-    ONE_SERIES,
-    RunningNoise,
-    check_answers,
-    rounded,
-    running_noise,
-    wrapped,
-)
+from pianissimo.noise.running import ONE_SERIES, RunningNoise, check_answers, rounded, running_noise, wrapped
+from pianissimo.stored_parts import TRANSIENT
 
 _FIRST_SLOT = np.zeros(1, dtype=np.int64)
 

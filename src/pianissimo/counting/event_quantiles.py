@@ -17,11 +17,11 @@ from pianissimo.counting.counter import OverPlan
 from pianissimo.identity import identified
 from pianissimo.labels import add_counts, add_up_slots
 from pianissimo.loss.losses import Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, difference_variance, half_width, plan_loss
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import RunningNoise, rounded, running_noise, series_keys
+from pianissimo.stored_parts import TRANSIENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from pianissimo.counting.reachable import Leaders
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known, labels_by_shard
 from pianissimo.loss.losses import Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import plan_loss
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+from pianissimo.stored_parts import TRANSIENT
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""

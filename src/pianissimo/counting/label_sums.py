@@ -41,20 +41,22 @@ from pianissimo.labels import (
     labels_by_shard,
 )
 from pianissimo.loss.losses import Booked, Guarantee, Loss, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
-from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor
 from pianissimo.noise.plan import (
     NoisePlan,
     difference_variance,
     difference_weights,
     is_pure,
     laplace_sum_quantile,
+    normal_quantile,
     plan_loss,
 )
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import RunningNoise, check_answers, rounded, running_noise
+from pianissimo.stored_parts import TRANSIENT
 
 _NO_KEYS: Keys = np.zeros((0, 2), dtype=np.uint64)
 
@@ -262,7 +264,7 @@ class LabelSums(Conversing[LabelSeries], OverPlan):
             spread = laplace_sum_quantile([scale for scale in scales if scale], coverage)
         else:
             variance = sum(weight**2 * difference_variance(plan, start, end) for weight, plan in parts)
-            spread = normal_factor(coverage) * math.sqrt(variance)
+            spread = normal_quantile(coverage) * math.sqrt(variance)
         # Of the difference of two published totals both are rounded; an interval is rounded once.
         roundings = sum(abs(weight) * (1 if plan.shift else 0) for weight, plan in parts) * (2 if start else 1)
         return math.ceil(spread + float(roundings) / 2)
@@ -413,7 +415,7 @@ class LabelSums(Conversing[LabelSeries], OverPlan):
                 sums=second,
                 variances=(one, other),
                 roundings=(halves[0], halves[1]),
-                factor=normal_factor(coverage),
+                factor=normal_quantile(coverage),
             )
         return tuple(each + middle for each in means.bars(low - middle, high - middle))
 

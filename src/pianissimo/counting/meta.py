@@ -22,7 +22,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -38,11 +37,12 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, check_label_count, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing, Gathering, in_shards
+from pianissimo.mechanism import Conversation, Conversing, Gathering, in_shards
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
-from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.plan import NoisePlan, normal_quantile
 from pianissimo.noise.tree import digits_of
+from pianissimo.stored_parts import TRANSIENT
 
 
 class OneShot(Protocol):
@@ -155,7 +155,7 @@ class MetaHistogram(Gathering):
     def error(self, tick: int, coverage: float) -> float:
         check_probability(coverage=coverage)
         deviation = math.sqrt(sum(digits_of(tick, self.base)) * self.answer.variance)
-        return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
+        return math.ceil(normal_quantile(coverage) * deviation)
 
     def start(self, noise: Noise) -> MetaHistogramState:
         index = LabelIndex(noise)

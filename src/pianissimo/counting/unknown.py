@@ -43,11 +43,12 @@ from pianissimo.labels import (
     visible_labels,
 )
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import ONE_SERIES, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.stored_parts import TRANSIENT
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22

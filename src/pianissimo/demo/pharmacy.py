@@ -23,6 +23,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.errors import InputError
+from pianissimo.io.folder import unwritable
 from pianissimo.queries import Count, Histogram, TopK
 from pianissimo.stream import Stream, StreamPlan, StreamRelease
 
@@ -265,7 +266,7 @@ def open_demo(out: Path, ticks: int, seed: int) -> Iterator[DurableStream]:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise _unwritable(out, fault) from None
+        raise unwritable(out, fault) from None
     with pharmacy_stream(ticks).open(home / "stream") as live:
         yield live
         done = live.tick_number >= ticks
@@ -288,7 +289,7 @@ class DemoFolder:
             for file, text in zip(self.written, (plan.to_json() + "\n", "", ""), strict=True):
                 file.write_text(text, encoding="utf-8")
         except OSError as fault:
-            raise _unwritable(path, fault) from None
+            raise unwritable(path, fault) from None
 
     def write(self, release: StreamRelease, window: StreamRelease) -> None:
         """Add the release of one tick, and what the ticks of its window added."""
@@ -320,7 +321,3 @@ def read_demo(path: Path) -> dict[str, pl.DataFrame]:
         return {name: pl.DataFrame(rows, None if rows else _SCHEMA) for name, rows in tables.items()}
     except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
         raise InputError(f"{path / _RELEASES} must hold one release a line, got damaged text") from None
-
-
-def _unwritable(path: Path, fault: OSError) -> InputError:
-    return InputError(f"{path} must be a folder that can be written, got: {fault.strerror}")

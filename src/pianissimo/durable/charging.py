@@ -74,7 +74,7 @@ def charge_of(plan: StreamPlan) -> Charge:
 
 
 def _booked_races(races: list[Race], budget: Budget) -> Booked:
-    """All races as one: of several scales all count at the smallest, as `accounting.race` has it."""
+    """All races as one: of several scales all count at the smallest, as `loss.race_clock` has it."""
     if budget.pure:
         raise ParameterError(
             "a stream with alarms or trends must have a delta to be booked, got a budget without; allow a delta"

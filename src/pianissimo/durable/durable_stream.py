@@ -264,7 +264,7 @@ class DurableStream(StoredTicks):
 
     def plot(self) -> Any:
         """A picture of what was released over the last ticks, as a matplotlib figure: totals with error bands."""
-        from pianissimo.stream.pictures import plot_live
+        from pianissimo.stream.shown.pictures import plot_live
 
         return plot_live(self.released(self.tick_number), self.between)
 

@@ -15,7 +15,7 @@ from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_task import shards_check
 from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.unit import User
 from pianissimo.workers import GatheredPiece, GatherPlan, Workers
 from pianissimo.workers.gather_plan import names_anything, unpacked

@@ -22,7 +22,7 @@ sealed, before anything else is sealed. There are never more than `MOST_TOGETHER
 from dataclasses import dataclass
 
 from pianissimo.durable.stored_state import Gathered
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 
 MOST_TOGETHER = 8
 """No more ticks are sealed together."""

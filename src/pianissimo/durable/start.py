@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from pianissimo.errors import (
     StateError,
     StoreError,
 )
+from pianissimo.ledger.entries import now_text
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.name_keys import names_root
 from pianissimo.storage.files import check_key_path, reason, write_once
@@ -199,7 +200,7 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         name=request.stream.name,
         config=request.text,
         config_digest=intention.config_digest,
-        created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        created=now_text("seconds"),
         last_tick=told.tick,
         since=told.since,
         positions=begin_closed(keys, told.incarnation, told.positions),

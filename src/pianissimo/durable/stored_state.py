@@ -13,7 +13,7 @@ from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import Seal, StreamRecord
 from pianissimo.errors import DamageError
 from pianissimo.storage.purpose_keys import Keys
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 
 SNAPSHOT_EVERY = 8
 """The state is stored whole after every so many ticks, and what each tick added in between."""

@@ -55,13 +55,13 @@ from pianissimo.errors import (
     SyncError,
     UnknownCommitError,
 )
-from pianissimo.mechanism import Guard, OneCaller
+from pianissimo.guard import Guard, OneCaller
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.noise.sealed_noise import SealedNoise
 from pianissimo.shards import Holding, ShardedCore
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import MICROSECOND, utc_now
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 from pianissimo.stream.release import payload_of, release_of
 from pianissimo.workers import Workers
 
@@ -550,9 +550,7 @@ class StoredTicks:
         place = tick - self._record.last_tick
         self._core.add(opened.gathered)
         tables = self._core.release(place)
-        since = self.plan.since(tables, tick, first=self._record.last_tick, counted=self._record.since)
-        told = self.plan.span(tick, tick) | {"since": since}
-        release = StreamRelease(tick, self.plan.coverage, tables, self.between, about=self.plan.about, **told)
+        release = self._core.published(tick, tables, self.between, self._record.since)
         payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
@@ -675,9 +673,7 @@ class StoredTicks:
             if self._open_ticks is not None or self.tick_number < self._tick:
                 # Counted already: which labels are shown would be that of a tick that could be sealed again.
                 raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
-            tables = self._core.between(start - first, end - first)
-        told: dict[str, Any] = {"about": partial(self.plan.about, (start, end)), **self.plan.span(start + 1, end)}
-        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **told)
+            return self._core.window(start, end)
 
 
 def _same_content(left: bytes, right: bytes) -> bool:

@@ -25,9 +25,10 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.calendar import TickCalendar, zone_of
+from pianissimo.stream.calendar import calendar_of, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, label_columns, release_of
-from pianissimo.stream.spec import FileFormat, FilesOf
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import FilesOf
 
 MOST_TICKS = 4096
 """At so many parts of one tick they become one, also amid a day."""
@@ -243,7 +244,8 @@ def _used(path: Path) -> InputError:
     )
 
 
-def _unwritable(path: Path, fault: OSError) -> InputError:
+def unwritable(path: Path, fault: OSError) -> InputError:
+    """The error for a folder of releases that takes none."""
     return InputError(f"{path} must be a folder that can be written, got: {fault.strerror}")
 
 
@@ -285,7 +287,7 @@ class FolderSink:
         self._files: FilesOf = files
         self.format: FileFormat = format
         self._columns: dict[str, dict[str, str]] = {}
-        self._calendar = TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
+        self._calendar = calendar_of(plan)
         self._today: date | None = None
         if is_new:
             check_free(path)
@@ -304,7 +306,7 @@ class FolderSink:
         except FileExistsError:
             raise _used(path) from None
         except OSError as fault:
-            raise _unwritable(path, fault) from None
+            raise unwritable(path, fault) from None
         except RuntimeError:
             raise InputError(f"{path} must be a folder that can be written, got links in a circle") from None
 

@@ -20,17 +20,18 @@ from pianissimo.durable.start import Request, check_lives, check_rows, check_sea
 from pianissimo.durable.stored_ticks import Options
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
+from pianissimo.io.clock import WallClock
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
-from pianissimo.io.sources.live_ticks import WallClock
-from pianissimo.io.sources.source_records import RefusedFile
-from pianissimo.ledger import is_state_place, ledger_beside
+from pianissimo.io.sources.refused_file import RefusedFile
+from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
-from pianissimo.queries.watching import EXHAUSTED
+from pianissimo.queries.shared.watching import EXHAUSTED
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
 from pianissimo.stream import Stream, StreamPlan, StreamRelease
-from pianissimo.stream.release import release_of, windowless, windows_of
+from pianissimo.stream.published_windows import windowless, windows_of
+from pianissimo.stream.release import release_of
 
 _NO_WITNESS = "none"
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -169,7 +170,7 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
     ('budget.db', None)
     """
     where = ledger_of(place) if is_state_place(place) else str(place)
-    beside = Path(f"{where}.key")
+    beside = key_beside(where)
     is_keyed = is_state_place(place) and "://" not in where and beside.exists()
     return where, key_file(beside, create=False) if is_keyed else None
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.stream.spec import KafkaTopic
+from pianissimo.stream.source_spec import KafkaTopic
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka by their names there. Values may be secret: no message and no repr contains one."""

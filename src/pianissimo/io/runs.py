@@ -26,29 +26,24 @@ from pianissimo.durable.publish import Sink
 from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
+from pianissimo.io.clock import WallClock, longest_leap_of
 from pianissimo.io.folder import FolderSink, check_free
 from pianissimo.io.kafka import kafka_settings
-from pianissimo.io.loop import (
-    LoopSummary,
-    Metrics,
-    Progress,
-    Rang,
-    Reports,
-    StreamLoop,
-    listening_place,
-    tell_failed_start,
-)
+from pianissimo.io.loop import LoopSummary, Progress, Rang, Reports, StreamLoop, tell_failed_start
+from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.sinks import make_sink
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.io.sources.file_ranges import WorkedFiles
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.kafka_topics import KafkaFeed
-from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
-from pianissimo.io.sources.source_records import REFUSED_FILE, Feed, RefusedFile, TickSource
+from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules
+from pianissimo.io.sources.refused_file import REFUSED_FILE, RefusedFile
+from pianissimo.io.sources.source_records import Feed, TickSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
-from pianissimo.ledger import STATE_FILE
-from pianissimo.stream.spec import FileFormat, LiveSource, SparkSource, StreamSpec
+from pianissimo.ledger import STATE_FILE, key_beside
+from pianissimo.stream.source_spec import FileFormat, LiveSource, SparkSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import Workers, workers_of
 from pianissimo.workers.hands import spark_room
 
@@ -341,7 +336,7 @@ def _live_ticks(
 
 def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Path | None) -> Iterator[Path]:
     """What the stream itself writes: none of it may be read as events."""
-    beside = (place.secret, place.witness, Path(place.ledger.place), Path(f"{place.ledger.place}.key"), health)
+    beside = (place.secret, place.witness, Path(place.ledger.place), key_beside(place.ledger.place), health)
     yield from (each for each in beside if each is not None)
     refused = RefusedFile.beside(place.folder, place.witness)
     yield from (refused, refused.with_name(f"{refused.name}.1"))

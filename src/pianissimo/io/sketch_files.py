@@ -13,9 +13,9 @@ import polars as pl
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, MergeError, ParameterError, StateError
 from pianissimo.io.sources.event_files import READERS, form_of
-from pianissimo.io.sources.text_rows import REFUSED, Wanted
+from pianissimo.io.sources.rows.text_rows import REFUSED, Wanted
 from pianissimo.noise import KeyedNoise, fresh_secret
-from pianissimo.queries.columns import fault_of
+from pianissimo.queries.shared.columns import fault_of
 from pianissimo.sketches import (
     AnySketch,
     MisraGries,

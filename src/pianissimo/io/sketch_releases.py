@@ -20,8 +20,7 @@ import math
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,9 @@ import polars as pl
 from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
 from pianissimo.durable.charging import cap_of
-from pianissimo.errors import BudgetError, InputError, ParameterError
-from pianissimo.io.sketch_files import read_sketch, write_secret
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.io.sketch_files import read_sketch
+from pianissimo.io.sketch_marks import add_mark, is_released_elsewhere, make_mark, mark_once
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, release_charge, user_name
 from pianissimo.noise import KeyedNoise, fresh_secret
@@ -56,132 +56,7 @@ from pianissimo.sketches.key_columns import KeyKind, Universe
 from pianissimo.sketches.private_release import noted, one_shot
 from pianissimo.sketches.pure_histogram import pure_mechanism, pure_values
 from pianissimo.storage.connection import is_server
-from pianissimo.storage.files import append, write_once
 from pianissimo.stream.toml_table import domain_from
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """That some streams were released: no data."""
-
-    time: str
-    epsilon: float
-    delta: float
-    ledger: str | None
-    """Where it was charged."""
-
-    entry: int | None
-    """The number of the charge there."""
-
-    sources: tuple[str, ...]
-    """The ids of the streams."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, without the ids."""
-        plain = asdict(self)
-        del plain["sources"]
-        return plain
-
-
-def mark_path(path: Path) -> Path:
-    """Where the mark of a sketch file is."""
-    return path.with_name(f"{path.name}.released")
-
-
-def marks_of(folder: Path, sketch: AnySketch) -> list[Mark]:
-    """The marks in a folder that share a stream with a sketch, the oldest first."""
-    found = {
-        mark
-        for beside in sorted(folder.glob("*.released"))
-        for mark in _read_marks(beside)
-        if not sketch.lineage.sources.isdisjoint(mark.sources)
-    }
-    return sorted(found, key=lambda mark: mark.time)
-
-
-def inherit_marks(parts: Sequence[Path], merged: AnySketch, out: Path) -> None:
-    """Put what is known of earlier releases of the parts beside what they become."""
-    folders = {part.resolve().parent for part in parts}
-    marks = dict.fromkeys(mark for folder in folders for mark in marks_of(folder, merged))
-    if marks:
-        write_secret(mark_path(out), "".join(_line(mark) for mark in marks).encode())
-
-
-def make_mark(
-    sketch: AnySketch, epsilon: float, delta: float, *, ledger: str | None = None, entry: int | None = None
-) -> Mark:
-    """The mark of a release at this moment."""
-    return Mark(
-        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-        epsilon=float(epsilon),
-        delta=float(delta),
-        ledger=ledger,
-        entry=entry,
-        sources=tuple(sorted(sketch.lineage.sources)),
-    )
-
-
-def mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> None:
-    """Mark a release that no other mark shares a stream with, or refuse it."""
-    if marks_of(path.parent, sketch):
-        raise _released_before(path)
-    beside = mark_path(path)
-    mark = make_mark(sketch, epsilon, delta)
-    try:
-        # Of two releases at once, one makes the file.
-        made = write_once(beside, _line(mark).encode())
-    except OSError as fault:
-        raise _unwritable(beside, fault) from None
-    if not made:
-        raise _released_before(path)
-    # Two files that share a stream may both come here: then each sees the other's mark, and neither goes on.
-    if marks_of(path.parent, sketch) != [mark]:
-        raise _released_before(path)
-
-
-def add_mark(path: Path, mark: Mark) -> None:
-    """Mark a release that was charged, among others of the same file."""
-    try:
-        append(mark_path(path), _line(mark).encode())
-    except OSError as fault:
-        raise _unwritable(mark_path(path), fault) from None
-
-
-def is_released_elsewhere(path: Path, sketch: AnySketch, place: str) -> bool:
-    """Whether the streams of a sketch were released without a charge to this ledger."""
-    try:
-        return any(mark.ledger != place for mark in marks_of(path.parent, sketch))
-    except InputError:
-        # A mark that cannot be read stands for some release.
-        return True
-
-
-def _line(mark: Mark) -> str:
-    return json.dumps({**mark.to_dict(), "sources": list(mark.sources)}) + "\n"
-
-
-def _read_marks(beside: Path) -> list[Mark]:
-    try:
-        rows = [json.loads(line) for line in beside.read_text(encoding="utf-8").splitlines()]
-        marks = [Mark(**{**row, "sources": tuple(row["sources"])}) for row in rows]
-    except (OSError, ValueError, TypeError, KeyError):
-        raise InputError(f"{beside} must tell what was released, got damaged text; restore it") from None
-    if not marks:
-        # Made, and not written: whoever made it may have been stopped before anything was shown, or not.
-        raise InputError(f"{beside} must tell what was released, got nothing; charge a release with --ledger")
-    return marks
-
-
-def _released_before(path: Path) -> BudgetError:
-    return BudgetError(
-        f"{path} must be released for the first time, got an earlier release of its streams; "
-        "a second one costs as much again: charge it with --ledger"
-    )
-
-
-def _unwritable(path: Path, fault: OSError) -> InputError:
-    return InputError(f"{path} must be written before anything is released, got: {fault.strerror}")
-
 
 MOST_RELEASES = 2**16
 """A ledger allows so many releases, which keeps their draws within `_DISTANCE`."""

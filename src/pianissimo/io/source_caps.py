@@ -11,8 +11,8 @@ import polars as pl
 
 from pianissimo.io.source_sizes import CUT_SHARE, counted_text
 from pianissimo.queries import Query
-from pianissimo.queries.query import UserMechanism
-from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.queries.shared.query import UserMechanism
+from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 from pianissimo.unit import User
 
 

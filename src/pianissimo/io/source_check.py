@@ -26,13 +26,14 @@ from pianissimo.io.source_caps import UnitsBesideCaps
 from pianissimo.io.source_sizes import CUT_SHARE, SourceSizes, StrangeTexts, as_texts, strange_texts
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
+from pianissimo.io.sources.rows.text_rows import Piece, Written, read_blocks, split_lines
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
-from pianissimo.queries.columns import fault_of
-from pianissimo.queries.query import not_listed
+from pianissimo.queries.shared.columns import fault_of
+from pianissimo.queries.shared.key_query import not_listed
 from pianissimo.stream.batches import user_input
 from pianissimo.stream.choosing import periods_of
-from pianissimo.stream.spec import FileSource, LiveSource, SparkSource, StreamSpec
+from pianissimo.stream.source_spec import FileSource, LiveSource, SparkSource
+from pianissimo.stream.spec import StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.io.sources.text_rows import Wanted, is_number
+from pianissimo.io.sources.rows.text_rows import Wanted, is_number
 from pianissimo.labels import Domain
 from pianissimo.queries import Quantiles, Query
-from pianissimo.queries.expected import number_text
-from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.queries.shared.expected import number_text
+from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 from pianissimo.unit import User
 
 LARGE_SHARE = 0.1

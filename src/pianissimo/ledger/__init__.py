@@ -4,7 +4,7 @@ Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.se
 pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
-from pianissimo.ledger.chain import LastEntry, LastSeen
+from pianissimo.ledger.chain import LastEntry, LastSeen, key_beside
 from pianissimo.ledger.entries import check_place
 from pianissimo.ledger.guarded import (
     STATE_FILE,
@@ -37,6 +37,7 @@ __all__ = [
     "history",
     "is_charged",
     "is_state_place",
+    "key_beside",
     "key_file",
     "ledger_beside",
     "open_guarded",

@@ -261,6 +261,11 @@ _LENGTH = 19 + 1 + 64 + 1
 _BEING_MADE = LastEntry(0, bytes(32))
 
 
+def key_beside(place: str | Path) -> Path:
+    """Where the key of a ledger in a file is, unless somebody says where."""
+    return Path(f"{place}.key")
+
+
 def head_beside(place: str | Path, key: Path | None) -> Path | None:
     """Where the last head of a ledger is kept: beside the file of its key, or beside the ledger if the key is in none.
 

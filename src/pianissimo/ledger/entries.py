@@ -20,6 +20,11 @@ from pianissimo.storage.postgres import PostgresConnection
 from pianissimo.storage.sqlite import SqliteConnection
 
 
+def now_text(timespec: str) -> str:
+    """The time as it is stored, to the second or finer."""
+    return datetime.now(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
 class AbsentError(LedgerError):
     """No ledger where one was looked for."""
 
@@ -61,7 +66,7 @@ class Book:
         with self.connection.writing():
             if self.has_tables():
                 return
-            created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            created = now_text("seconds")
             identity = secrets.token_bytes(16)
             header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, budget=budget)
             self.make_tables()

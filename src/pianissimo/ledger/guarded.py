@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.errors import InputError, LedgerError, ParameterError
-from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
+from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside, key_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
 from pianissimo.ledger.hidden import HiddenUnits, hidden_by, spent_by_unit
 from pianissimo.ledger.ledger import HeadGuard, Ledger
@@ -85,7 +85,7 @@ def open_shared(
     check_place(place)
     if is_state_place(place):
         place = ledger_beside(place)
-    on_server, beside = is_server(place), Path(f"{place}.key")
+    on_server, beside = is_server(place), key_beside(place)
     if on_server and key is None:
         raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
     file = None if isinstance(key, Secret) else Path(key) if key is not None else beside

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
@@ -21,7 +20,7 @@ from pianissimo.errors import (
     UnknownCommitError,
 )
 from pianissimo.ledger.chain import Chain, Entry, Header, Kind, LastEntry, LastSeen, Units, broken, ticket_digest
-from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, entry_row, speaking
+from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, entry_row, now_text, speaking
 from pianissimo.ledger.hidden import HiddenUnits, check_hides
 from pianissimo.ledger.units import TOLD_UNITS, Charge, of_units
 from pianissimo.noise import Secret
@@ -389,7 +388,7 @@ class Ledger:
         entry = Entry(
             number=number,
             kind=kind,
-            time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            time=now_text("microseconds"),
             who=who,
             ticket=secrets.token_bytes(16) if ticket is None else ticket_digest(ticket),
             change=change,

@@ -181,13 +181,11 @@ class Race:
     """Whether neighbors replace a user's data; there are then as many clocks again, that run the other way."""
 
     def __post_init__(self) -> None:
-        check_at_least(0, charges=self.charges)
+        check_charges(self.charges)
         check_fraction(scale=self.scale, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
         if not self.scale >= _LEAST_RACE_SCALE:
             raise ParameterError(f"scale must be at least 1/256, got {float(self.scale):g}")
-        if not self.charges <= MOST_RACE_CHARGES:
-            raise ParameterError(f"charges must be at most {MOST_RACE_CHARGES}, got {self.charges}")
 
     def as_booked(self) -> "Booked":
         """Refuse: the Renyi divergence is infinite from the order e^(1 / scale) / (e^(1 / scale) - 1) on."""
@@ -217,6 +215,13 @@ class Guarantee:
 def event_guarantee(loss: Loss, *, horizon: int, source: str) -> Guarantee:
     """The promise that one event, there or not, is hidden: what all mechanisms make that know no users."""
     return Guarantee(loss=loss, unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE, horizon=horizon, source=source)
+
+
+def check_charges(charges: int) -> None:
+    """Refuse more clocks than `race_clock` has sums for, before anything of that size is made."""
+    check_at_least(0, charges=charges)
+    if not charges <= MOST_RACE_CHARGES:
+        raise ParameterError(f"charges must be at most {MOST_RACE_CHARGES}, got {charges}")
 
 
 def float_up(value: Fraction) -> float:

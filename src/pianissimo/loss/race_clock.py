@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_curve
-from pianissimo.loss.losses import MOST_RACE_CHARGES, Booked, Race, float_up
+from pianissimo.loss.losses import MOST_RACE_CHARGES, Booked, Race, check_charges, float_up
 
 _MARGIN = 1e-9
 
@@ -92,7 +92,7 @@ def hockey_sticks(epsilon: Real, charges: int, scale: Real, *, replacement: bool
     """Find both directions: the slow clocks against the fast ones, and the other way. Replacement has one value."""
     if epsilon != 0 or isinstance(epsilon, bool):
         check_positive(epsilon=epsilon)
-    check_at_least(0, charges=charges)
+    check_charges(charges)
     check_positive(scale=scale)
     log_ratio = 1 / float(scale)
     return _sticks(float(epsilon), charges, log_ratio, math.expm1(log_ratio), replacement=replacement)
@@ -103,6 +103,7 @@ def least_scale(epsilon: Real, delta: Real, charges: int, *, replacement: bool =
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
     check_at_least(1, charges=charges)
+    check_charges(charges)
 
     def fits(steps: int) -> bool:
         log_ratio = _GRID / steps + math.log1p(_RATIO_SLACK)

@@ -25,11 +25,11 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
-from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings, joined_holdings
 from pianissimo.monitors.race_monitor import RaceMonitor, margin_of_detection, race_noise
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
+from pianissimo.stored_parts import TRANSIENT
 
 
 @dataclass(frozen=True, slots=True, eq=False)

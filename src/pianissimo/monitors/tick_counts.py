@@ -38,11 +38,12 @@ from pianissimo.labels import (
     numbered_labels,
 )
 from pianissimo.loss.losses import Guarantee, Mixed, Pure, event_guarantee, log_inverse
-from pianissimo.mechanism import TRANSIENT, Gathering
+from pianissimo.mechanism import Gathering
 from pianissimo.monitors.alarms import Found
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
+from pianissimo.stored_parts import TRANSIENT
 
 LEAST_SCALE = Fraction(1, 8)
 """No sampler has noise of a scale below a tenth."""

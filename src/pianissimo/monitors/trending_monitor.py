@@ -34,7 +34,6 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached, numbered_labels
 from pianissimo.loss.losses import Guarantee, Race
-from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings, joined_holdings
 from pianissimo.monitors.alarms import Found, Watcher
 from pianissimo.monitors.race_monitor import (
@@ -49,6 +48,7 @@ from pianissimo.monitors.race_monitor import (
 )
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
+from pianissimo.stored_parts import TRANSIENT
 from pianissimo.text_views import number_texts
 
 

@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise.plan import laplace_sum_quantile
+from pianissimo.noise.plan import laplace_sum_quantile, normal_quantile
 
 Floats = NDArray[np.float64]
 
@@ -69,11 +68,6 @@ class NoisyMeans:
         return found
 
 
-def normal_factor(coverage: float) -> float:
-    """How many deviations of a normal law hold it with this chance."""
-    return NormalDist().inv_cdf((1 + coverage) / 2)
-
-
 def laplace_factor(scales: Sequence[float], coverage: float) -> float:
     """As many as are enough for every mixture of two sums of Laplace variables of these scales, as far as is known.
 
@@ -82,7 +76,7 @@ def laplace_factor(scales: Sequence[float], coverage: float) -> float:
     deviation = math.sqrt(2 * sum(scale**2 for scale in scales))
     one = laplace_sum_quantile(scales, coverage) / deviation
     both = laplace_sum_quantile([*scales, *scales], coverage) / (deviation * math.sqrt(2))
-    return max(one, both, normal_factor(coverage))
+    return max(one, both, normal_quantile(coverage))
 
 
 def resolution(low: Fraction, high: Fraction) -> Fraction:

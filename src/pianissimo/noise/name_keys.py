@@ -12,16 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.errors import StateError
-from pianissimo.noise.keyed import (
-    Integers,
-    KeyedNoise,
-    Keys,
-    Noise,
-    OuterNoise,
-    PathPart,
-    Secret,
-    fresh_secret,
-)
+from pianissimo.noise.keyed import Integers, KeyedNoise, Keys, Noise, OuterNoise, PathPart, Secret, fresh_secret
 
 _CHECK = np.ones(1, dtype=np.uint32)
 

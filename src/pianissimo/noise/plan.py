@@ -288,7 +288,7 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
         spread = laplace_sum_quantile(scales, coverage) / 2.0**plan.shift
     else:
         deviation = math.sqrt(difference_variance(plan, since, tick))
-        spread = NormalDist().inv_cdf((1 + coverage) / 2) * deviation
+        spread = normal_quantile(coverage) * deviation
     return math.ceil(spread + roundings / 2)
 
 
@@ -296,6 +296,11 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
 def _laplace_scales(noises: tuple[NodeNoise, ...]) -> tuple[float, ...]:
     """The scale of the continuous law of each level's variance."""
     return tuple(math.sqrt(noise.variance / 2) for noise in noises)
+
+
+def normal_quantile(coverage: float) -> float:
+    """How many deviations of a normal law hold it with this chance."""
+    return NormalDist().inv_cdf((1 + coverage) / 2)
 
 
 def laplace_sum_quantile(scales: Sequence[float], coverage: float) -> float:
@@ -326,7 +331,7 @@ def _unit_quantile(scales: tuple[float, ...], coverage: float) -> float:
     kernel = characteristic / grid
     factor = 2 / math.pi * float(grid[0])
     low, high = 0.0, float(grid[-1])
-    x = NormalDist().inv_cdf((1 + coverage) / 2)
+    x = normal_quantile(coverage)
     # Newton's steps; half of what is left where one leads out of it.
     for _ in range(_MOST_STEPS):
         angles = grid * x

@@ -9,9 +9,9 @@ import polars as pl
 from pianissimo.counting import Counter
 from pianissimo.identity import identified
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import event_numbers
-from pianissimo.queries.expected import Share
-from pianissimo.queries.query import PlanFor, Query
+from pianissimo.queries.shared.columns import event_numbers
+from pianissimo.queries.shared.expected import Share
+from pianissimo.queries.shared.query import PlanFor, Query
 from pianissimo.users import CountHead, Head, SumHead
 
 

@@ -13,8 +13,9 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.moves import plan_for_moves
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.expected import PlanMaker, Share
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
+from pianissimo.queries.shared.expected import PlanMaker, Share
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.query import Maker, PlanFor, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 

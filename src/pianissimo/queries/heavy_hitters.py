@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,9 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import Release
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.expected import (
+from pianissimo.noise.plan import NoisePlan, normal_quantile
+from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
+from pianissimo.queries.shared.expected import (
     OPEN_HORIZON,
     PREDICTED_TICKS,
     Candidate,
@@ -48,9 +48,9 @@ from pianissimo.queries.expected import (
     mebibytes,
     noise_plans,
 )
-from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.query import Maker, PlanFor, Query, UserMechanism
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.users import Cap, Counters, FixedCap, PeriodCap
@@ -370,7 +370,7 @@ def _sketched(
     if share.pure or share.bad == 0:
         raise ParameterError("unknown labels must have a delta, got a pure budget")
     made = make(query, share, releases)
-    halves = NormalDist().inv_cdf((1 + coverage) / 2) * made.deviations + made.hidden
+    halves = normal_quantile(coverage) * made.deviations + made.hidden
     lost, beside = "labels so far", "beside the error shown"
     if query.expected_events is not None:
         labels = query.expected_events * query.max_keys_per_event

@@ -14,11 +14,13 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.answer_trees import meta_histogram
-from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
-from pianissimo.queries.expected import Share, release_variances
-from pianissimo.queries.label_query import LabelQuery, TreeMaker, series_of
-from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, even_table, released_table
+from pianissimo.queries.shared.answer_trees import meta_histogram
+from pianissimo.queries.shared.columns import LargeDomain, check_flags, domain_of
+from pianissimo.queries.shared.expected import Share, release_variances
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.label_query import LabelQuery, TreeMaker, series_of
+from pianissimo.queries.shared.query import PlanFor
+from pianissimo.queries.shared.released_tables import bars_table, even_table, released_table
 from pianissimo.users import Head, HistogramHead
 
 

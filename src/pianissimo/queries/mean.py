@@ -14,10 +14,11 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.mean_interval import resolution
 from pianissimo.noise.plan import NoisePlan, is_pure
-from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import Candidate, Share
-from pianissimo.queries.query import PlanFor, released_table
-from pianissimo.queries.value_query import GridQuery
+from pianissimo.queries.shared.columns import exactly
+from pianissimo.queries.shared.expected import Candidate, Share
+from pianissimo.queries.shared.grid_query import GridQuery
+from pianissimo.queries.shared.query import PlanFor
+from pianissimo.queries.shared.released_tables import released_table
 from pianissimo.users import Head
 
 MEAN_OF = 10_000

@@ -15,10 +15,11 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import Candidate, Share, number_text
-from pianissimo.queries.query import PlanFor, released_table, with_cap
-from pianissimo.queries.value_query import ValueQuery
+from pianissimo.queries.shared.columns import exactly
+from pianissimo.queries.shared.expected import Candidate, Share, number_text
+from pianissimo.queries.shared.query import PlanFor
+from pianissimo.queries.shared.released_tables import released_table, with_cap
+from pianissimo.queries.shared.value_query import ValueQuery
 from pianissimo.users import Head, QuantilesHead
 
 _MOST_CELLS = 1 << DEEPEST

@@ -14,10 +14,12 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, number_text
-from pianissimo.queries.query import PlanFor, Query, Tidy, UserMechanism, bars_table, scaled
-from pianissimo.queries.value_query import USER_STEPS, GridQuery
+from pianissimo.queries.shared.asked import Tidy
+from pianissimo.queries.shared.columns import exactly
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, number_text
+from pianissimo.queries.shared.grid_query import USER_STEPS, GridQuery
+from pianissimo.queries.shared.query import PlanFor, Query, UserMechanism
+from pianissimo.queries.shared.released_tables import bars_table, scaled
 from pianissimo.unit import User
 from pianissimo.users import AdaptiveCap, Cap, Counters, Head, SumHead, UserEnds, UserSum
 from pianissimo.users.caps import LARGEST_CAP

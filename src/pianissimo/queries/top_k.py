@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,15 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan
-from pianissimo.noise.plan import NoisePlan, is_pure
-from pianissimo.queries.answer_trees import meta_top_list
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.noise.plan import NoisePlan, is_pure, normal_quantile
 from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.label_query import LabelQuery, TreeMaker
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Tidy, even_table
+from pianissimo.queries.shared.answer_trees import meta_top_list
+from pianissimo.queries.shared.asked import Tidy
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.label_query import LabelQuery, TreeMaker
+from pianissimo.queries.shared.query import Maker, PlanFor
+from pianissimo.queries.shared.released_tables import even_table
 from pianissimo.selection import SparseGumbel
 from pianissimo.users import Bars
 
@@ -130,7 +132,7 @@ def _wider(plan: NoisePlan, coverage: float, labels: int) -> float:
         # The logarithm of a tail of Laplace noises is concave from 0 on, so that it falls at least in proportion.
         return 1 - math.log(labels) / math.log(1 - coverage)
     chances = (1 - (1 - coverage) / labels, coverage)
-    wide, each = (NormalDist().inv_cdf((1 + chance) / 2) for chance in chances)
+    wide, each = map(normal_quantile, chances)
     return wide / each
 
 

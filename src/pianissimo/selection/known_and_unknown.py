@@ -33,7 +33,6 @@ the race is one of whole numbers.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -48,6 +47,7 @@ from pianissimo.loss.losses import Booked, log_inverse
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, bound_to
 from pianissimo.noise.laws import GaussianNode, gaussian_node
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _ROUNDING_ERROR = 1e-9
@@ -303,7 +303,7 @@ class UnkGumb(RacedCounts):
 def gaussian_half_width(variance: Fraction, coverage: float) -> int:
     """How far noise of this variance reaches with this chance, rounded up."""
     check_probability(coverage=coverage)
-    return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(variance))
+    return math.ceil(normal_quantile(coverage) * math.sqrt(variance))
 
 
 def moved_counts(k: int, max_keys_per_event: int | None) -> int:

@@ -47,13 +47,14 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT, Gathering
+from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import evaluate, rounded
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
+from pianissimo.stored_parts import TRANSIENT
 
 
 @dataclass(slots=True, repr=False)

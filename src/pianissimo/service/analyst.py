@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pianissimo.budget import Budget
 from pianissimo.checks import check_name
 from pianissimo.errors import BudgetError, InputError, ParameterError, PianissimoError, SpecError
-from pianissimo.service.answers import documented
+from pianissimo.service.answers import documented, told_now
 from pianissimo.service.gate import GateError
 from pianissimo.service.library import Library
 from pianissimo.service.room import BusyError
@@ -178,14 +178,14 @@ class AnalystRoutes:
         known = await self._work(table.stored, id) if asked.at_most is not None else None
         if known is not None:
             found = await self._work(table.answer, asked, id)
-            return _told({"id": id, "price": found["cost"], "answer": found})
+            return told_now({"id": id, "price": found["cost"], "answer": found})
         price = await self._work(table.price, asked)
         if asked.at_most is None:
-            return _told({"id": None, "price": price["at_most"], "answer": None})
+            return told_now({"id": None, "price": price["at_most"], "answer": None})
         if price["at_most"]["steps"] > asked.at_most:
             raise GateError(402)
         found = await self._work(table.answer, asked, id)
-        return _told({"id": id, "price": found["cost"], "answer": found})
+        return told_now({"id": id, "price": found["cost"], "answer": found})
 
     async def answered(self, request: Request, name: StreamName, id: str) -> Response:  # noqa: A002
         """An answer that was given before, to whom it was given."""
@@ -194,11 +194,11 @@ class AnalystRoutes:
             found = await self._work(self._tables[name].stored, id)
         if found is None:
             raise GateError(404)
-        return _told({"id": id, "price": found["cost"], "answer": found})
+        return told_now({"id": id, "price": found["cost"], "answer": found})
 
     async def allowance(self, name: StreamName) -> Response:
         """What is left for questions."""
-        return _told(await self._work(self._tables[name].allowance))
+        return told_now(await self._work(self._tables[name].allowance))
 
     @staticmethod
     def _owner(request: Request, name: str) -> str:
@@ -233,7 +233,3 @@ def _put(table: Any, asked: QuestionAsked) -> Any:
     if asked.kind == "top_k":
         return table.top_k(asked.column, asked.k or 10, counts=asked.counts, **shared)
     return table.histogram(asked.column, **({} if asked.domain is None else {"domain": asked.domain}), **shared)
-
-
-def _told(content: Any) -> Response:
-    return Response(as_json(content), headers={"cache-control": "no-store"}, media_type="application/json")

@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+from fastapi import Response
+
 from pianissimo.service.shelf import as_json
 
 Headers = list[tuple[bytes, bytes]]
@@ -59,6 +61,11 @@ def refusal_headers(status: int) -> Headers:
         (b"cache-control", b"no-store"),
         *_MORE.get(status, ()),
     ]
+
+
+def told_now(content: Any) -> Response:
+    """Plain data as an answer that nobody keeps."""
+    return Response(as_json(content), headers={"cache-control": "no-store"}, media_type="application/json")
 
 
 def tag_of(body: bytes) -> str:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 import pianissimo
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.io.loop import Metrics
+from pianissimo.io.metrics import Metrics
 from pianissimo.service.analyst import AnalystRoutes, AskedTable
 from pianissimo.service.answers import is_known, refusal_body, refusal_headers, tag_of
 from pianissimo.service.gate import Gate, GateError
@@ -21,7 +21,8 @@ from pianissimo.service.inbox import Inbox
 from pianissimo.service.library import Library
 from pianissimo.service.operator import OperatorRoutes
 from pianissimo.service.tokens import Access, TokenFile
-from pianissimo.service.viewer import Refusal, ViewerRoutes
+from pianissimo.service.viewer import ViewerRoutes
+from pianissimo.service.viewer_models import Refusal
 from pianissimo.service.writer import WriterRoutes
 
 _TYPES = {

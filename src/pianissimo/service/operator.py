@@ -16,12 +16,11 @@ from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.errors import PianissimoError
 from pianissimo.io.inspect import read_status
-from pianissimo.io.loop import Metrics
-from pianissimo.service.answers import documented
+from pianissimo.io.metrics import Metrics
+from pianissimo.service.answers import documented, told_now
 from pianissimo.service.gate import GateError
 from pianissimo.service.library import Library
 from pianissimo.service.room import BusyError
-from pianissimo.service.shelf import as_json
 
 
 class OperatorRoutes:
@@ -45,12 +44,12 @@ class OperatorRoutes:
 
     async def status(self) -> Response:
         """Where the stream stands, in ticks."""
-        return _told(asdict(await self._work(read_status, self._state)))
+        return told_now(asdict(await self._work(read_status, self._state)))
 
     async def health(self) -> Response:
         """Whether it runs, and the last ticks that are released and shown."""
         live = self._live
-        return _told({"state": "stopping" if self._stop.is_set() else "running", "tick": live.tick_number})
+        return told_now({"state": "stopping" if self._stop.is_set() else "running", "tick": live.tick_number})
 
     async def metrics(self) -> Response:
         """Figures for Prometheus."""
@@ -61,7 +60,7 @@ class OperatorRoutes:
     async def publish(self) -> Response:
         """Show what is due, and have it sent to sinks that lack it."""
         await self._work(self._live.publish)
-        return _told({"shown_tick": self._live.shown_tick})
+        return told_now({"shown_tick": self._live.shown_tick})
 
     async def rotate(self, new: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:
         """Take a new secret from the next tick on; it is made in this file, which must not be there yet."""
@@ -77,19 +76,15 @@ class OperatorRoutes:
             self._live.rotate_secret(secret)
             return self._live.tick_number + 1
 
-        return _told({"from_tick": await self._work(do)})
+        return told_now({"from_tick": await self._work(do)})
 
     async def stop(self) -> Response:
         """Stop the stream as a signal does: the open tick is left to the next start."""
         self._stop.set()
-        return _told({"state": "stopping"})
+        return told_now({"state": "stopping"})
 
     async def _work(self, do: Callable[..., Any], *args: Any) -> Any:
         try:
             return await self._library.at_work(do, *args)
         except (BusyError, PianissimoError):
             raise GateError(503) from None
-
-
-def _told(content: Any) -> Response:
-    return Response(as_json(content), headers={"cache-control": "no-store"}, media_type="application/json")

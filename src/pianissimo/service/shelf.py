@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,13 @@ from pianissimo.durable.records import StoredRelease, StreamRecord
 from pianissimo.errors import ParameterError, PianissimoError, StoreError
 from pianissimo.io.inspect import ledger_of
 from pianissimo.ledger import Ledger, history
-from pianissimo.queries.expected import OPEN_HORIZON
+from pianissimo.queries.shared.expected import OPEN_HORIZON
 from pianissimo.storage.connection import shown_place
 from pianissimo.stream import StreamPlan, StreamRelease
-from pianissimo.stream.calendar import iso
-from pianissimo.stream.plan_table import about_told, hidden_unit, never_below_zero
-from pianissimo.stream.release import (
-    PublishedWindows,
-    differences_of,
-    release_of,
-    row_by_row,
-    told_caps,
-    windowless,
-)
+from pianissimo.stream.calendar import iso, json_moment
+from pianissimo.stream.published_windows import PublishedWindows, differences_of, told_caps, windowless
+from pianissimo.stream.release import release_of, row_by_row
+from pianissimo.stream.shown.plan_table import WATCHED, about_told, hidden_unit, never_below_zero
 
 MEMORY = 128 << 20
 """Bytes of releases that are kept at hand; older ones are read from the store when they are asked for."""
@@ -45,8 +39,6 @@ MOST_WINDOWS = 1024
 
 _DECODED = 8
 """Releases that are kept as tables."""
-
-_WATCHED = ("alarm", "trending")
 
 
 @dataclass(frozen=True)
@@ -376,7 +368,7 @@ class Shelf:
         for stored in self.releases(first, last):
             content, life = json.loads(stored.payload), self.seen.life_of(stored.tick)
             assert life is not None  # noqa: S101
-            kinds = {each["name"]: each["kind"] for each in life.config["plan"]["queries"] if each["kind"] in _WATCHED}
+            kinds = {each["name"]: each["kind"] for each in life.config["plan"]["queries"] if each["kind"] in WATCHED}
             when = {name: content.get(name) for name in ("start", "end")}
             for name, kind in kinds.items():
                 rows = content["releases"].get(name, ())
@@ -418,13 +410,7 @@ class Shelf:
 
 def as_json(content: object) -> bytes:
     """Plain data as JSON, the same bytes for the same data."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_moment, allow_nan=False).encode()
-
-
-def _moment(value: object) -> str:
-    if isinstance(value, datetime):
-        return iso(value)
-    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=json_moment, allow_nan=False).encode()
 
 
 def _priced(cost: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,10 +47,6 @@ class Grant:
     created: str
     digest: str
 
-    def allows(self, role: Access, stream: str | None, now: datetime) -> bool:
-        """Whether it lets somebody in a role come to a stream, or to a list of streams, at a moment."""
-        return self.role == role and self.is_valid(now) and (stream is None or self.covers(stream))
-
     def is_valid(self, now: datetime) -> bool:
         """Whether it has not ended."""
         return self.until is None or now < as_utc(self.until)

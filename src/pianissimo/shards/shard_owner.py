@@ -27,7 +27,7 @@ from pianissimo.shards.shard_task import AskedTick, ShardPlan, ShardTask, state_
 from pianissimo.storage import purpose_keys
 from pianissimo.storage.blobs import BlobFolder, BlobName
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LivePart, answered_together
+from pianissimo.stream.live_core import LivePart, answered_together
 
 DELTA, STATE = "shard delta", "shard state"
 """What blobs hold: what a tick adds to a shard, and all that it is after one."""

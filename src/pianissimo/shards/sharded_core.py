@@ -22,7 +22,7 @@ from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, Shard
 from pianissimo.storage.blobs import BlobName
 from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LiveCore, NoiseFor, together
+from pianissimo.stream.live_core import LiveCore, NoiseFor, together
 from pianissimo.workers import Workers
 
 
@@ -147,8 +147,8 @@ class ShardedCore(LiveCore):
 
     def _told(self, *, stores: bool) -> list[tuple[int, Any]]:
         """What all shards that have ever counted anything say, in the order of their numbers."""
-        seal, keys = self._holding.macs(self.after + self._base), self._keys_for(self._shards)
-        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores, keys)
+        seal = self._holding.macs(self.after + self._base)
+        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores, self._keys_for(self._shards))
         workers = self._holding.workers
         if workers is None:
             found = self._owner.of(task)

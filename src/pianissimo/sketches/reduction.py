@@ -25,15 +25,7 @@ from pianissimo.errors import MergeError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Mixed
 from pianissimo.noise import Noise
-from pianissimo.noise.exact_laws import (
-    Number,
-    at_most,
-    enlarged,
-    laplace_reach,
-    least_integer,
-    short_bound,
-    tail,
-)
+from pianissimo.noise.exact_laws import Number, at_most, enlarged, laplace_reach, least_integer, short_bound, tail
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.released_keys import (

@@ -37,7 +37,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -51,6 +50,7 @@ from pianissimo.loss.losses import Booked, Guarantee, event_guarantee, log_inver
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.sketches.contents import KeyListing, key_series, listing_of
 from pianissimo.sketches.key_columns import KeyKind
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
@@ -147,7 +147,7 @@ class PrefixTree(FedByTick):
     def error(self, tick: int, coverage: float) -> float:
         check_probability(coverage=coverage)
         deviation = math.sqrt(tick.bit_count() * float(self.variance))
-        return NormalDist().inv_cdf((1 + coverage) / 2) * deviation / self.unit
+        return normal_quantile(coverage) * deviation / self.unit
 
     def reach(self, tick: int, coverage: float) -> int:
         """What the noise of no key, and of no total, exceeds in size at any tick as seen from this one; in units."""

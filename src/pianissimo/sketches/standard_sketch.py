@@ -13,14 +13,7 @@ import polars as pl
 
 from pianissimo.checks import check_at_least, check_name
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.sketches.contents import (
-    MOST_COUNTERS,
-    Lineage,
-    SketchRecord,
-    decode_sketch,
-    empty_listing,
-    listing_of,
-)
+from pianissimo.sketches.contents import MOST_COUNTERS, Lineage, SketchRecord, decode_sketch, empty_listing, listing_of
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, split_bad
 from pianissimo.sketches.merging import CountedAlone, MergedSketch
 from pianissimo.sketches.misra_gries import MisraGries, PrivacyAwareMisraGries

@@ -17,7 +17,8 @@ from typing import Any
 from pianissimo.errors import SourceError
 from pianissimo.io.sources.source_records import EndOfTicks, RowJudge
 from pianissimo.spark.spark_workers import SparkRows, SparkWorkers
-from pianissimo.stream.spec import SparkSource, StreamSpec
+from pianissimo.stream.source_spec import SparkSource
+from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import GatheredPiece
 
 

@@ -16,6 +16,7 @@ from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_task import ShardTask
 from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows
 from pianissimo.workers import GatheredPiece, GatheredRange, GatherPlan, Range
+from pianissimo.workers.hands import check_pyspark
 from pianissimo.workers.processes import error_of
 
 RANGES_A_CORE = 8
@@ -209,10 +210,9 @@ def check_secure(conf: Any) -> None:
 
 
 def _made(master: str | None, settings: Mapping[str, str], *, insecure: bool) -> Any:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise ParameterError("workers on Spark must have pyspark, got none: pip install pianissimo[spark]") from None
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
     builder: Any = SparkSession.builder
     builder = builder.appName("pianissimo")
     if master is not None and master.startswith("local"):

@@ -8,7 +8,7 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pianissimo.errors import DamageError
 from pianissimo.storage.files import fault_of, keep_from_git, make_folder, write_many
@@ -22,24 +22,8 @@ class BlobName(NamedTuple):
     digest: bytes
 
 
-class Blobs(Protocol):
-    """The blobs of one life of a stream."""
-
-    def put(self, tick: int, contents: Mapping[BlobName, bytes]) -> None:
-        """Store blobs of a tick, those that are not there yet; on return they are durable."""
-
-    def get(self, name: BlobName) -> bytes:
-        """What is stored under a name, or a `DamageError`."""
-
-    def ticks(self) -> list[int]:
-        """The ticks of which there may be any."""
-
-    def remove(self, tick: int, kept: frozenset[BlobName] = frozenset()) -> None:
-        """Let go of those of a tick, but for some."""
-
-
 class BlobFolder:
-    """Them in a folder: one for each tick, so that one sync is enough for all names of a tick."""
+    """The blobs of one life of a stream: a folder for each tick, so that one sync is enough for all names of a tick."""
 
     def __init__(self, folder: Path, incarnation: bytes) -> None:
         self._top, self._folder = folder, folder / incarnation.hex()
@@ -47,7 +31,7 @@ class BlobFolder:
         """Folders whose names are on the disk: the two above, and that of the tick that was stored last."""
 
     def put(self, tick: int, contents: Mapping[BlobName, bytes]) -> None:
-        """Store blobs of a tick."""
+        """Store blobs of a tick, those that are not there yet; on return they are durable."""
         if not contents:
             return
         levels = (self._top, self._folder, self._folder / str(tick))

@@ -17,7 +17,7 @@ import polars as pl
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, label_text
 from pianissimo.queries import Query, Reads, Role
-from pianissimo.queries.columns import LABEL_TYPES, fault_of, first_labels, label_column, number_column
+from pianissimo.queries.shared.columns import LABEL_TYPES, fault_of, first_labels, label_column, number_column
 from pianissimo.stream.calendar import EPOCHS, asked_of_times
 from pianissimo.unit import User
 

@@ -6,15 +6,17 @@ by the clocks and the calendar of that zone: at the same time of day, and on the
 """
 
 from calendar import monthrange
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import length_of, months_in, tick_length_of
+from pianissimo.checks import length_of, length_text, months_in, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 
@@ -25,6 +27,7 @@ LARGEST_TIME = 2**63 - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DATE, _LAST_DATE = _EPOCH.replace(year=2), datetime.max.replace(tzinfo=UTC)
+_LAST_ORIGIN = _EPOCH.replace(year=9900)
 _DAY = timedelta(days=1)
 _ISO_8601 = (
     r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -63,6 +66,9 @@ class TickCalendar:
             raise ParameterError(
                 f"origin must be a date-time such as 2026-01-31T12:00:00Z, got {self.origin!r}"
             ) from None
+        assert isinstance(self.origin, datetime)  # noqa: S101
+        if not _FIRST_DATE <= self.origin <= _LAST_ORIGIN:
+            raise ParameterError(f"origin must be from the year 2 to 9900, got {self.origin.isoformat()}")
 
     def microsecond(self, tick: int) -> int:
         """When a tick begins, in microseconds since 1970; it may lie beyond all dates."""
@@ -189,17 +195,24 @@ class CalendarPeriods:
         """With the longest period of the horizon."""
         length = length_of(within)
         whole = cls(calendar, length, starts, LARGEST_TIME)
-        longest, first, last = 1, *whole.span(1)
+        longest, last = 0, 0
         for _ in range(_FAR):
+            first, last = whole.span(last + 1)
+            if calendar.microsecond(first) < microseconds_of(_FIRST_DATE) or calendar.start(last + 1) == _LAST_DATE:
+                # No calendar reaches further.
+                break
             longest = max(longest, last - first + 1)
             if horizon is not None and last >= horizon:
                 break
-            first, last = whole.span(last + 1)
+        if not longest:
+            raise ParameterError(
+                f"within must be a period that begins and ends between the years 2 and 9999, got {length_text(length)}"
+            )
         return cls(calendar, length, starts, longest)
 
     def span(self, tick: int) -> tuple[int, int]:
         """The first and the last tick of the period that a tick lies in; the first may lie before tick 1."""
-        time, place = self.calendar.microsecond(tick), self._place(tick)
+        time, place = min(self.calendar.microsecond(tick), LARGEST_TIME - 1), self._place(tick)
         # Where clocks are changed at the very time of day, the next one may not be there yet, or this one be over.
         while self._boundary(place) > time:
             place -= 1
@@ -207,7 +220,8 @@ class CalendarPeriods:
             place += 1
         first, after = (self.calendar.tick_at(self._boundary(each) - 1) + 1 for each in (place, place + 1))
         first += (tick - first) // self.longest * self.longest
-        return first, min(after - 1, first + self.longest - 1)
+        # Beyond all dates nothing ends.
+        return first, max(tick, min(after - 1, first + self.longest - 1))
 
     @property
     def begin_with_ticks(self) -> bool:
@@ -228,20 +242,30 @@ class CalendarPeriods:
 
     def _place(self, tick: int) -> int:
         """About which period it is, counted from a Monday, or from the year 0."""
-        local = self.calendar.start(tick).astimezone(_known_zone(self.calendar.time_zone)).replace(tzinfo=None)
+        # A day before the last of all dates, which not every zone has.
+        start = min(self.calendar.start(tick), _LAST_DATE - _DAY)
+        local = start.astimezone(_known_zone(self.calendar.time_zone)).replace(tzinfo=None)
         local -= self._of_day
         if isinstance(self.within, str):
             return (12 * local.year + local.month - 1) // months_in(self.within)
         return (local.toordinal() - _MONDAY) // self.within.days
 
     def _boundary(self, place: int) -> int:
-        """When a period begins, in microseconds since 1970."""
-        if isinstance(self.within, str):
-            year, month = divmod(place * months_in(self.within), 12)
-            day = datetime(year, month + 1, 1)
-        else:
-            day = datetime.fromordinal(_MONDAY + place * self.within.days)
+        """When a period begins, in microseconds since 1970; it may lie beyond all dates."""
+        try:
+            if isinstance(self.within, str):
+                year, month = divmod(place * months_in(self.within), 12)
+                day = datetime(year, month + 1, 1)
+            else:
+                day = datetime.fromordinal(_MONDAY + place * self.within.days)
+        except (ValueError, OverflowError):
+            return LARGEST_TIME if place > 0 else -LARGEST_TIME
         return microseconds_of((day + self._of_day).replace(tzinfo=_known_zone(self.calendar.time_zone)))
+
+
+def calendar_of(plan: Mapping[str, Any]) -> TickCalendar | None:
+    """When the ticks of a plan, told as plain data, begin and end; None where it has no origin."""
+    return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
 
 
 @lru_cache(64)
@@ -281,7 +305,7 @@ def zone_of(name: object) -> tzinfo:
         # Both must know it: dates are Python's, columns of times those of polars.
         pl.Series([0]).cast(pl.Datetime("us", str(name)))
         return ZoneInfo(str(name))
-    except (ValueError, OSError, pl.exceptions.PolarsError):
+    except (LookupError, ValueError, OSError, pl.exceptions.PolarsError):
         raise ParameterError(f"time_zone must be a name such as 'Europe/Berlin' or 'UTC', got {name!r}") from None
 
 
@@ -307,6 +331,13 @@ def iso(moment: datetime) -> str:
     '2026-01-31T00:00:00Z'
     """
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def json_moment(value: object) -> str:
+    """A moment as JSON holds it: what `json.dumps` asks for what it does not know itself."""
+    if isinstance(value, datetime):
+        return iso(value)
+    raise TypeError(f"plain data must be what JSON holds, got a {type(value).__name__}")
 
 
 def microseconds_of(moment: datetime) -> int:

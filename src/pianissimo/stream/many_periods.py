@@ -30,7 +30,7 @@ from pianissimo.loss.composition import one_entry, price
 from pianissimo.loss.conversion import added_delta
 from pianissimo.loss.losses import Loss, Mixed, Pure, Race, float_up
 from pianissimo.noise import HaarPlan, HaarSkipPlan
-from pianissimo.queries.user_sketch import UserSketch
+from pianissimo.queries.shared.user_sketch import UserSketch
 from pianissimo.users import EachPeriod, PeriodCap
 
 TOLD_PERIODS = (2, 7, 30, 100, 365)

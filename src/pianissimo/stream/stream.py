@@ -18,17 +18,19 @@ from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.stream.batches import RESERVED_NAMES, columns_read
 from pianissimo.stream.calendar import TickCalendar, zone_of
-from pianissimo.stream.choosing import StreamPlan, make_plan
+from pianissimo.stream.choosing import make_plan
 from pianissimo.stream.live import Live, replayed
-from pianissimo.stream.notebook import warn_of_another_start
+from pianissimo.stream.shown.notebook import warn_of_another_start
+from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 
 MOST_SHARDS = 2**16
 """So many shards need as many files at a tick."""
 
-_LEAST_COVERAGE = 0.01
-"""Bars that miss the truth more often tell nothing, and their ends are beyond floating point."""
+_LEAST_COVERAGE, _MOST_COVERAGE = 0.01, 0.99999999
+"""Bars that miss the truth more often tell nothing. Nearer to one, what each of many labels may miss is beyond floating
+point."""
 
 if TYPE_CHECKING:
     from pianissimo.durable.durable_stream import DurableStream
@@ -126,8 +128,8 @@ class Stream:
                 raise ParameterError('tick must be given with origin, such as "1h", got None')
             object.__setattr__(self, "origin", TickCalendar(self.origin, self.tick, self.time_zone).origin)
         check_probability(coverage=self.coverage)
-        if not self.coverage >= _LEAST_COVERAGE:
-            raise ParameterError(f"coverage must be at least {_LEAST_COVERAGE}, got {self.coverage}")
+        if not _LEAST_COVERAGE <= self.coverage <= _MOST_COVERAGE:
+            raise ParameterError(f"coverage must be from {_LEAST_COVERAGE} to {_MOST_COVERAGE}, got {self.coverage}")
         asked = (self.queries,) if isinstance(self.queries, Query) else self.queries
         is_list = isinstance(asked, Iterable) and not isinstance(asked, str | Mapping)
         wrong = [each for each in asked if not isinstance(each, Query)] if is_list else [asked]

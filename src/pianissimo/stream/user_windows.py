@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pianissimo.queries.query import released_table, scaled, with_cap
+from pianissimo.queries.shared.released_tables import released_table, scaled, with_cap
 from pianissimo.users import ABOVE_CAP, AdaptiveCap, CutOff, EachPeriod, Law
 from pianissimo.users.counters import UserBudget
 
 if TYPE_CHECKING:
-    from pianissimo.stream.choosing import QueryPlan, StreamPlan
+    from pianissimo.stream.stream_plan import QueryPlan, StreamPlan
 
 Place = tuple[int, int, int]
 """The number of a start of the counters, its cap, and the tick after which it counts."""

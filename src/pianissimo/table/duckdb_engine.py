@@ -23,18 +23,9 @@ from urllib.parse import unquote
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import is_utf8
+from pianissimo.checks import decoded, is_utf8
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.table.engines import (
-    TableEngine,
-    answer_frame,
-    decoded,
-    failed_at_rows,
-    name_parts,
-    no_answer,
-    optional,
-    quoted,
-)
+from pianissimo.table.engines import TableEngine, answer_frame, failed_at_rows, name_parts, no_answer, optional, quoted
 from pianissimo.table.statements import Kind, TableColumn
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from pianissimo.checks import decoded
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.table.statements import BYTE_ORDER, DIGEST, IS_TEXT, Kind, TableColumn
 
@@ -240,14 +241,6 @@ def _add_functions(connection: Any, record: object) -> None:  # noqa: ARG001
 
     connection.create_function(IS_TEXT, 1, is_text, deterministic=True)
     connection.create_function(DIGEST, 1, digest, deterministic=True)
-
-
-def decoded(content: bytes) -> str | None:
-    """The text, if it is UTF-8."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def quoted(name: str) -> str:

@@ -28,7 +28,8 @@ from enum import Enum
 from sqlglot import exp
 
 from pianissimo.errors import ParameterError
-from pianissimo.filters import Atom, ColumnName, Condition, Filter, Junction, Value
+from pianissimo.filters import Filter
+from pianissimo.filters.conditions import Atom, ColumnName, Condition, Junction, Value
 
 ALIAS = "asked"
 """What the table is called inside a statement; columns are written with it."""

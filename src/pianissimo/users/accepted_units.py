@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, LabelIndex, any_too_long
-from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.stored_parts import Storable
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
 from pianissimo.users.user_table import (

@@ -25,12 +25,13 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.labels import by_shard
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.names import Names
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import ONE_SERIES
+from pianissimo.stored_parts import TRANSIENT
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import UserTotal, batch_column, whole_steps

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -22,9 +21,15 @@ from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise.mean_interval import laplace_factor, normal_factor
+from pianissimo.noise.mean_interval import laplace_factor
 from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
-from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
+from pianissimo.noise.plan import (
+    NoisePlan,
+    difference_variance,
+    difference_weights,
+    laplace_sum_quantile,
+    normal_quantile,
+)
 from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise, series_keys
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
 from pianissimo.users.user_table import Units, UserUnits
@@ -116,12 +121,12 @@ class Law:
         if self._is_pure:
             spread = laplace_sum_quantile(self._scales(), coverage)
         else:
-            spread = NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(float(self.variance))
+            spread = normal_quantile(coverage) * math.sqrt(float(self.variance))
         return float(math.ceil(spread + (self.roundings / 2 if self.is_rounded else 0.0)))
 
     def mixed_factor(self, coverage: float) -> float:
         """How many deviations hold every mixture of two independent such noises with this chance."""
-        return laplace_factor(self._scales(), coverage) if self._is_pure else normal_factor(coverage)
+        return laplace_factor(self._scales(), coverage) if self._is_pure else normal_quantile(coverage)
 
     @property
     def is_rounded(self) -> bool:

@@ -26,20 +26,11 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Pure, Unit
-from pianissimo.mechanism import (
-    BySlot,
-    Gathering,
-    Logged,
-    checkpoint_of,
-    lasting_of,
-    missing_of,
-    plain_parts,
-    restore,
-    stored_parts,
-)
+from pianissimo.mechanism import BySlot, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, laplace_node
+from pianissimo.stored_parts import Logged, checkpoint_of, lasting_of, missing_of, plain_parts, restore, stored_parts
 from pianissimo.unit import MOST_CAPS, Periods
 from pianissimo.users.caps import LARGEST_CAP, FixedCap
 from pianissimo.users.user_table import Units

@@ -13,7 +13,6 @@ things alone. They cover what was kept, and where it is known how many units a u
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -24,6 +23,7 @@ from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.noise.running import check_answers
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
@@ -84,7 +84,7 @@ class HiddenRest:
 
     def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
         """Bars that cover what was kept of them, and with `most_units` what was cut off too where that is bounded."""
-        half = NormalDist().inv_cdf((1 + coverage) / 2) * self.deviation
+        half = normal_quantile(coverage) * self.deviation
         missing = self.cut.most_missing(most_units) or 0
         return Bars(self.estimate - half, self.estimate + half + self.lean + missing)
 

@@ -17,21 +17,14 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.mechanism import TRANSIENT, Conversation, Conversing
+from pianissimo.mechanism import Conversation, Conversing
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import series_keys
+from pianissimo.stored_parts import TRANSIENT
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, UserBudget
-from pianissimo.users.heads import (
-    AboveHead,
-    CountHead,
-    HistogramHead,
-    Signs,
-    SumHead,
-    batch_column,
-    signs_of,
-)
+from pianissimo.users.heads import AboveHead, CountHead, HistogramHead, Signs, SumHead, batch_column, signs_of
 from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there

@@ -35,8 +35,8 @@ from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, VisibleLabels, visible_labels
-from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
+from pianissimo.stored_parts import TRANSIENT
 from pianissimo.text_views import number_texts
 from pianissimo.users.accepted_units import (
     NO_LABELS,

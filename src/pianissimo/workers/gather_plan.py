@@ -12,7 +12,7 @@ from pianissimo.errors import SecretError, StateError
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.name_keys import NamesOnly, names_check, names_root
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream.live_core import LiveCore
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

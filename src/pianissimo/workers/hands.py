@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
+from pianissimo.checks import number_or_text
 from pianissimo.errors import ParameterError
 from pianissimo.noise import Secret
 from pianissimo.stream.batches import table_of
@@ -79,11 +80,16 @@ def cores() -> int:
 
 def spark_room() -> Any:
     """`pianissimo.spark`, which lies above: only when it is asked for by name."""
+    check_pyspark()
+    return import_module("pianissimo.spark")
+
+
+def check_pyspark() -> None:
+    """Refuse to go on without what workers on Spark need."""
     try:
         import_module("pyspark")
     except ImportError:
         raise ParameterError("workers on Spark must have pyspark, got none: pip install pianissimo[spark]") from None
-    return import_module("pianissimo.spark")
 
 
 def is_spark(given: object) -> bool:
@@ -105,8 +111,8 @@ def workers_of(given: object, **spark: Any) -> Workers | None:
         return None
     if given == "processes":
         return ProcessWorkers()
-    if isinstance(given, str) and given.isascii() and given.isdigit():
-        given = int(given)
+    if isinstance(given, str):
+        given = number_or_text(given)
     if isinstance(given, int) and not isinstance(given, bool):
         return ProcessWorkers(given)
     if is_spark(given):

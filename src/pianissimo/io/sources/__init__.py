@@ -6,8 +6,9 @@ from pathlib import Path
 from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.kafka_topics import KafkaFeed
-from pianissimo.io.sources.source_records import Feed, StandardInput
-from pianissimo.stream.spec import LiveSource
+from pianissimo.io.sources.source_records import Feed
+from pianissimo.io.sources.standard_input import StandardInput
+from pianissimo.stream.source_spec import LiveSource
 
 
 def make_feed(source: LiveSource, settings: Mapping[str, str], inbox: Path | None = None) -> Feed:

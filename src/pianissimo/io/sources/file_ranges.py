@@ -21,19 +21,10 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, SourceError
-from pianissimo.io.sources.event_files import (
-    PIECE,
-    FilesRead,
-    Refused,
-    RowChecker,
-    check_share,
-    identity_of,
-    parquet_rows,
-    read_parquet_piece,
-    warn_of_missing,
-)
-from pianissimo.io.sources.json_rows import read_jsonl_file
-from pianissimo.io.sources.text_rows import (
+from pianissimo.io.sources.event_files import FilesRead, Refused, RowChecker, check_share, identity_of, warn_of_missing
+from pianissimo.io.sources.rows.json_rows import read_jsonl_file
+from pianissimo.io.sources.rows.parquet_rows import PIECE, parquet_rows, read_parquet_piece
+from pianissimo.io.sources.rows.text_rows import (
     BYTE_ORDER_MARK,
     LONGEST_LINE,
     PACKED,
@@ -42,7 +33,8 @@ from pianissimo.io.sources.text_rows import (
     Wanted,
     read_csv_file,
 )
-from pianissimo.stream.spec import FileFormat, LedgerSpec, StreamSpec
+from pianissimo.stream.source_spec import FileFormat
+from pianissimo.stream.spec import LedgerSpec, StreamSpec
 from pianissimo.workers import GatheredPiece, GatheredRange, ReadRange, Workers
 
 TEXT_BYTES = 2**26

@@ -34,8 +34,8 @@ import polars as pl
 
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
 from pianissimo.io.sources.births import birth_of
+from pianissimo.io.sources.rows.text_rows import BYTE_ORDER_MARK, split_lines
 from pianissimo.io.sources.source_records import Records
-from pianissimo.io.sources.text_rows import BYTE_ORDER_MARK, split_lines
 
 BLOCK_BYTES = 8 * 2**20
 """So much is read at once; a longer line is refused."""

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
+from pianissimo.checks import decoded
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
 from pianissimo.io.kafka import (
     READING,
@@ -31,7 +32,6 @@ from pianissimo.io.kafka import (
     seconds_of,
 )
 from pianissimo.io.sources.source_records import Records
-from pianissimo.io.sources.text_rows import decoded
 
 LARGEST_PIECE = 65_536
 """Records that are handed over at once, at most."""

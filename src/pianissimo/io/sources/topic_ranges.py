@@ -19,7 +19,8 @@ from pianissimo.io.kafka import BROKERS_PATIENCE, kafka_settings
 from pianissimo.io.sources.event_files import written_as
 from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.source_records import JudgedRows, RowJudge
-from pianissimo.stream.spec import LedgerSpec, LiveSource, StreamSpec
+from pianissimo.stream.source_spec import LiveSource
+from pianissimo.stream.spec import LedgerSpec, StreamSpec
 from pianissimo.workers import GatheredPiece, ReadRange, Workers
 
 LEAST_RECORDS = 2**16

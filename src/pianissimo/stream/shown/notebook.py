@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from pianissimo.errors import BudgetWarning
-from pianissimo.queries.expected import number_text
+from pianissimo.queries.shared.expected import number_text
 
 _STARTED: set[str] = set()
 """The names of streams that were started in this notebook."""

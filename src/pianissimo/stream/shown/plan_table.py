@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
-from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
-from pianissimo.queries.label_query import WHEN_FIRST_HELD
 from pianissimo.queries.mean import MEAN_OF
-from pianissimo.queries.query import SHOWN_FOR_TOTALS
+from pianissimo.queries.shared.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.shared.label_query import WHEN_FIRST_HELD
+from pianissimo.queries.shared.query import SHOWN_FOR_TOTALS
 
 if TYPE_CHECKING:
     # Whoever makes a stream prints nothing yet: rich is a tenth of what making one takes.
@@ -38,7 +38,7 @@ _LESS_NOISE = (
 )
 """What is said below a plan that tells how many users it takes."""
 
-_OF_USE = 10
+OF_USE = 10
 """A number that is so many times its error is of use."""
 
 _A_TENTH = "more than a tenth"
@@ -208,7 +208,7 @@ def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tu
     shown = (
         "" if threshold is None else f"; a label that fewer than {math.ceil(threshold[0] / most):,} have stays hidden"
     )
-    needed = f"{math.ceil(_OF_USE * error / most):,} {_AT_THE_CAP}, or more with less each"
+    needed = f"{math.ceil(OF_USE * error / most):,} {_AT_THE_CAP}, or more with less each"
     return f"For an error below a tenth it takes {needed}{shown}"
 
 
@@ -217,12 +217,12 @@ def _of_use(query: Query, error: float) -> str:
     if query.watched:
         return ""
     if query.kind == "quantiles":
-        return f"the error is {_A_TENTH} of all ranks for fewer than {number_text(_OF_USE * error)} events"
+        return f"the error is {_A_TENTH} of all ranks for fewer than {number_text(OF_USE * error)} events"
     if query.kind == "mean":
         low, high = map(float, query.range)  # type: ignore[attr-defined]
-        events = number_text(_OF_USE * MEAN_OF * error / (high - low))
+        events = number_text(OF_USE * MEAN_OF * error / (high - low))
         return f"the error is {_A_TENTH} of the range for a mean of fewer than {events} events"
-    return f"the error is {_A_TENTH} of any number below {number_text(_OF_USE * error)}"
+    return f"the error is {_A_TENTH} of any number below {number_text(OF_USE * error)}"
 
 
 def _few(told: Iterable[str]) -> str:

@@ -26,8 +26,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.mechanism import Release
 from pianissimo.noise import DoublingPlan, ToeplitzPlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import (
+from pianissimo.queries.shared.columns import exactly
+from pianissimo.queries.shared.expected import (
     FEW_SERIES,
     GAUSSIAN_PLANS,
     LAPLACE_PLANS,
@@ -35,8 +35,9 @@ from pianissimo.queries.expected import (
     Candidate,
     predict_error,
 )
-from pianissimo.queries.query import Part, Query, UserMechanism, bars_table, parts_of, with_cap
-from pianissimo.queries.watching import monitor_candidates
+from pianissimo.queries.shared.query import Part, Query, UserMechanism, parts_of
+from pianissimo.queries.shared.released_tables import bars_table, with_cap
+from pianissimo.queries.shared.watching import monitor_candidates
 from pianissimo.unit import Periods, User
 from pianissimo.users import (
     ABOVE_CAP,

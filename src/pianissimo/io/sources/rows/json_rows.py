@@ -19,9 +19,10 @@ import numpy as np
 import polars as pl
 
 from pianissimo import _core, codec
-from pianissimo.io.sources.text_rows import REFUSED, Part, Piece, Wanted, decoded, read_blocks
+from pianissimo.checks import decoded
+from pianissimo.io.sources.rows.text_rows import REFUSED, Part, Piece, Wanted, read_blocks
 from pianissimo.labels import label_text
-from pianissimo.queries.columns import first_labels
+from pianissimo.queries.shared.columns import first_labels
 from pianissimo.stream.calendar import EPOCHS
 
 _MOST_COLUMNS = 64

@@ -12,8 +12,8 @@ import polars as pl
 from pianissimo.errors import ParameterError
 
 if TYPE_CHECKING:
-    from pianissimo.stream.choosing import StreamPlan
     from pianissimo.stream.release import StreamRelease
+    from pianissimo.stream.stream_plan import StreamPlan
 
 # Okabe and Ito's colors, which color-blind people tell apart.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -87,7 +87,7 @@ def plot_live(last: "StreamRelease", between: Callable[[int, int], "StreamReleas
 
 def _told_bars(release: "StreamRelease", tables: Iterable[pl.DataFrame]) -> str:
     """What intervals mean, in a line; and that some have an end that nothing bounds."""
-    from pianissimo.stream.legends import share_text
+    from pianissimo.stream.shown.legends import share_text
 
     is_open = any(table["high"].null_count() or table["low"].null_count() for table in tables)
     ends = "; open ends: what the cap cuts off is missing" if is_open else ""

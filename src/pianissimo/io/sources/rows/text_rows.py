@@ -23,6 +23,7 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.checks import decoded
 from pianissimo.errors import InputError
 from pianissimo.stream.calendar import asked_of_times, microseconds
 
@@ -224,18 +225,8 @@ def split_lines(block: bytes) -> pl.Series:
     return lines.str.strip_suffix("\r")
 
 
-def decoded(line: bytes) -> str | None:
-    """A text, or None where it is no UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
-
-
 LABEL_SEPARATOR = ";"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-
-
 MOST_COLUMNS = 4096
 """In the header of a CSV file."""
 

@@ -1,4 +1,4 @@
-"""Alarms (do unusually many match a condition right now) and trends (which keys do unusually many hold).
+"""What alarms and trends share: a threshold, and the charges of the users who are in a report.
 
 They share one kind of noise. Monitors of one scale are one monitor with all their clocks (`losses.Race`), so all of a
 stream have the same noise, found for the sum of what they may charge a user for. Where the keys of a trend are unknown,
@@ -19,26 +19,14 @@ import polars as pl
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.filters import Filter
-from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
-from pianissimo.monitors import (
-    Alarms,
-    RaceMonitor,
-    TickCounts,
-    TrendingMonitor,
-    clock_delta,
-    lone_event_threshold,
-    lone_threshold,
-    noise_margin,
-    quiet_threshold,
-    tick_noise,
-)
+from pianissimo.monitors import RaceMonitor, TickCounts, clock_delta, lone_event_threshold, noise_margin, tick_noise
 from pianissimo.monitors.alarms import Found
-from pianissimo.queries.columns import LargeDomain, Reads, Role, checked_key, domain_of, labels_in
-from pianissimo.queries.expected import Candidate, ExpectedError, Share
-from pianissimo.queries.query import KeyQuery, Maker, Query, Tidy, check_single, parts_of, released_table, with_cap
+from pianissimo.queries.shared.asked import Tidy
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share
+from pianissimo.queries.shared.query import Maker, Query, parts_of
+from pianissimo.queries.shared.released_tables import released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,223 +254,6 @@ def _noise_alone(counts: TickCounts) -> str:
     rate = 1 / float(counts.scale)
     chance = math.exp(-rate * counts.threshold) / (1 + math.exp(-rate))
     return f", and what no event holds at {chance:.2g} of the ticks"
-
-
-@identified("query-alarm")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm(WatchingQuery):
-    """Rings at the ticks at which unusually many users, or events, match a condition.
-
-    A user counts once a tick. Those who are charged are the users of a tick at which it rang. Alarms of a stream share
-    what a user may be charged for. Of single events each counts, and nothing is charged.
-
-    >>> [column.name for column in Alarm("fever", where="symptom = 'fever' AND age > 60", threshold=200).reads]
-    ['age', 'symptom']
-    """
-
-    where: str | pl.Expr | Filter
-    """What an event must be like, looked at alone: a condition such as "symptom = 'fever'"."""
-
-    kind = "alarm"
-    called = "an alarm"
-    answer = "number of users with charges left when it rings"
-    of_events = "number of events of a tick at which it rings"
-    shown = "it rings"
-    shared = " (of any alarm of the stream)"
-
-    def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return self.matches(frame)
-
-    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
-        return None
-
-    def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return self.matches(frame)
-
-    @property
-    def keys_counted(self) -> Domain | None:
-        # Its name, of which each event that matches holds one.
-        return Domain([self.name])
-
-    def batch(self, frame: pl.DataFrame) -> pl.Series:
-        matches = self.matches(frame)
-        assert matches is not None  # noqa: S101
-        return pl.repeat(self.name, int(matches.sum()), dtype=pl.String, eager=True)
-
-    def found_of_events(self, counts: TickCounts) -> str:
-        return f"an alarm with {counts.detectable():,}"
-
-    @property
-    def part(self) -> str:
-        return "alarms"
-
-    def charges(self, part: Sequence["Alarm"]) -> int:
-        return _alarms_per_user(part) + len(part) - 1
-
-    def tests(self, part: Sequence["Alarm"]) -> int:
-        return len(part)
-
-    def monitor(self, part: Sequence["Alarm"], clocks: Clocks, ticks: int) -> Any:
-        least = quiet_threshold(clocks.scale, ticks * len(part))
-        return Alarms(
-            horizon=ticks,
-            thresholds=tuple((query.name, query.allowed_threshold(least)) for query in part),
-            alarms_per_user=_alarms_per_user(part),
-            scale=clocks.scale,
-            period=clocks.period,
-            tells_exhausted=True,
-        )
-
-    def detectable(self, monitor: Any, ticks: int) -> str:
-        return f"an alarm with {monitor.detectable(self.name, ticks=ticks, coverage=0.95):,}"
-
-    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        """A row if it rang, and none if it did not."""
-        table = WatchingQuery.user_table(self, release, coverage, most_events)
-        return table.filter(pl.col("key") == self.name).drop("key")
-
-    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
-        """A row if it rang, and none if it did not."""
-        return WatchingQuery.table(self, mechanism, release, coverage).drop("key")
-
-    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        if isinstance(mechanism, TickCounts):
-            return mechanism.threshold, mechanism.threshold
-        threshold = dict(mechanism.thresholds)[self.name]
-        return threshold, threshold
-
-
-def _alarms_per_user(alarms: Sequence[Alarm]) -> int:
-    return max(query.alarms_per_user for query in alarms)
-
-
-EXPECTED_KEYS = 10**6
-"""How many keys a tick is thought to have where nobody knows them, to say what will be found."""
-
-
-@identified("query-trending")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trending(WatchingQuery):
-    """The keys that unusually many users, or events, hold in a tick, each with about how many.
-
-    They may change at every tick. Those who are charged are the users who held a reported key. Of single events each
-    counts, and nothing is charged.
-
-    >>> Trending("searches", key="term", alarms_per_user=8).max_keys_per_user
-    1
-    """
-
-    key: str | Sequence[str]
-    """The column of keys: texts, whole numbers, booleans or dates; or several columns."""
-
-    max_keys_per_user: int = 1
-    """How many keys of a user count at a tick: her first ones."""
-
-    max_keys_per_event: int = 1
-    """Where single events are hidden: how many distinct labels of one event count, its first ones."""
-
-    domain: LargeDomain | None = None
-    """The keys, if they are known and public."""
-
-    kind = "trending"
-    called = "a list of what is common now"
-    answer = "number of users with charges left of each {0.keys_told} that is reported"
-    of_events = "number of events in a tick of each {0.keys_told} that is reported"
-    shown = "labels of {0.keys_told} are reported"
-    nothing = None
-    null_rules = KeyQuery.null_rules
-    told = ("domain",)
-
-    def _check(self) -> None:
-        object.__setattr__(self, "key", checked_key(self.key))
-        check_at_least(1, max_keys_per_user=self.max_keys_per_user, max_keys_per_event=self.max_keys_per_event)
-        check_single(self)
-        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
-
-    @property
-    def _own_reads(self) -> tuple[Reads, ...]:
-        several = self.max_keys_per_event > 1
-        return tuple(Reads(name, Role.LABELS, several) for name in self.key_names)
-
-    @property
-    def keys_of_an_event(self) -> int:  # type: ignore[override]
-        return self.max_keys_per_event
-
-    @property
-    def series(self) -> int:
-        return self.max_keys_per_event
-
-    @property
-    def needs_delta(self) -> bool:
-        return self.domain is None
-
-    @property
-    def keys_counted(self) -> Domain | None:
-        return self.domain if isinstance(self.domain, Domain) else None
-
-    def found_of_events(self, counts: TickCounts) -> str:
-        if counts.domain is not None:
-            return f"a key with {counts.detectable(len(counts.domain)):,}"
-        return f"a key, of {EXPECTED_KEYS:,} a tick, with {counts.detectable(EXPECTED_KEYS):,}"
-
-    def left_out(self, chosen: Candidate) -> list[str]:
-        found = WatchingQuery.left_out(self, chosen)
-        if self.domain is None or not isinstance(chosen.mechanism, TickCounts):
-            return found
-        return [*found, f"labels that are not among the {len(self.domain)} listed are passed over"]
-
-    def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        several = self.max_keys_per_event > 1
-        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=several)
-
-    @property
-    def part(self) -> str:
-        return f"keys of {self.name}"
-
-    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
-
-    def charges(self, part: Sequence["Trending"]) -> int:
-        return self.alarms_per_user + self.max_keys_per_user - 1
-
-    def tests(self, part: Sequence["Trending"]) -> int:
-        return self.max_keys_per_user
-
-    @property
-    def lone_keys(self) -> bool:
-        return self.domain is None
-
-    def monitor(self, part: Sequence["Trending"], clocks: Clocks, ticks: int) -> Any:
-        if self.max_keys_per_event != 1:
-            raise ParameterError(
-                f"max_keys_per_event of query {self.name!r} must be left out where users are hidden, got "
-                f"{self.max_keys_per_event}; give max_keys_per_user, one label an event"
-            )
-        domain = self.domain if isinstance(self.domain, Domain) else None
-        keys = self.max_keys_per_user
-        if domain is None:
-            least = lone_threshold(clocks.scale, clocks.life, keys, clocks.delta_skip)
-        else:
-            least = quiet_threshold(clocks.scale, ticks * len(domain))
-        return TrendingMonitor(
-            horizon=ticks,
-            alarms_per_user=self.alarms_per_user,
-            max_keys_per_user=keys,
-            threshold=self.allowed_threshold(least),
-            domain=domain,
-            delta_skip=clocks.delta_skip if domain is None else Fraction(0),
-            scale=clocks.scale,
-            period=clocks.period,
-            tells_exhausted=True,
-        )
-
-    def detectable(self, monitor: Any, ticks: int) -> str:
-        known = self.domain is not None
-        found = monitor.detectable(ticks=ticks, candidates=None if known else EXPECTED_KEYS, coverage=0.95)
-        return f"{'a key' if known else f'a key, of {EXPECTED_KEYS:,} a tick,'} with {found:,}"
-
-    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        return mechanism.threshold, mechanism.threshold
 
 
 EXHAUSTED = "exhausted"

@@ -18,9 +18,10 @@ from pianissimo.counting import MetaHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.mechanism import Release
-from pianissimo.queries.columns import LargeDomain, domain_of
-from pianissimo.queries.expected import Candidate, Share, release_variances
-from pianissimo.queries.query import KeyQuery, Maker, Query, UserMechanism
+from pianissimo.queries.shared.columns import LargeDomain, domain_of
+from pianissimo.queries.shared.expected import Candidate, Share, release_variances
+from pianissimo.queries.shared.key_query import KeyQuery
+from pianissimo.queries.shared.query import Maker, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap, PeriodCap
 from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels

@@ -5,27 +5,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import (
-    DoublingPlan,
-    HaarPlan,
-    HaarSkipPlan,
-    SplinePlan,
-    ToeplitzPlan,
-    TopDownPlan,
-    TreePlan,
-)
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.plan import (
     NoisePlan,
     OwnVariance,
     difference_weights,
     is_pure,
     laplace_sum_quantile,
+    normal_quantile,
 )
 from pianissimo.users import EachPeriod
 
@@ -167,7 +159,7 @@ def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0, *, windo
 def _quantile(plan: NoisePlan, coverage: float, window: int | None = None) -> float:
     """How many standard deviations hold the noise with this chance: of a normal law, or of a middle release's sum."""
     if not is_pure(plan):
-        return NormalDist().inv_cdf((1 + coverage) / 2)
+        return normal_quantile(coverage)
     middle = max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3)
     weights = difference_weights(plan, 0 if window is None else max(0, middle - window), middle)
     scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]

@@ -17,15 +17,15 @@ What is told of the error is of all ticks, or of the first 2^20 where there is n
 
 import math
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any
 
 from pianissimo.counting import MetaHistogram, MetaTopList
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
 from pianissimo.noise import TreePlan, best_base
+from pianissimo.noise.plan import normal_quantile
 from pianissimo.noise.tree import digits_of
-from pianissimo.queries.expected import Candidate, ExpectedError, Share, Variances, release_variances
+from pianissimo.queries.shared.expected import Candidate, ExpectedError, Share, Variances, release_variances
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 
 CANDIDATES = 10
@@ -43,7 +43,7 @@ def meta_top_list(query: Any, share: Share, releases: int, coverage: float) -> C
     mechanism = MetaTopList(histogram=MetaHistogram(base=base, horizon=releases, answer=answer), k=query.k)
     # A label is missed in a cell if it is behind there by no more than what the race may get wrong.
     missed = float(answer.scale) * math.log(labels / (1 - coverage))
-    half = _quantile(coverage) * math.sqrt(answer.variance) + missed
+    half = normal_quantile(coverage) * math.sqrt(answer.variance) + missed
     return Candidate(
         name=f"MetaTopList of {type(answer).__name__}",
         mechanism=mechanism,
@@ -60,7 +60,7 @@ def meta_histogram(query: Any, share: Share, releases: int, coverage: float) -> 
     query.check_events()
     base, levels, sums = _tree(share, releases)
     answer = _counts(query, share, levels)
-    noise = _quantile(coverage) * math.sqrt(answer.variance)
+    noise = normal_quantile(coverage) * math.sqrt(answer.variance)
     # A label below the threshold of a cell is missing from it.
     missed = 0 if isinstance(answer, KnownGauss) else answer.gap
     typical, largest = (noise * math.sqrt(nodes) + missed * nodes for nodes in (sums.mean, sums.largest))
@@ -81,10 +81,6 @@ def _tree(share: Share, releases: int) -> tuple[int, int, Variances]:
     base = best_base(releases)
     levels = len(digits_of(releases, base))
     return base, levels, release_variances(TreePlan.calibrated(horizon=releases, rho=Fraction(levels, 2), base=base))
-
-
-def _quantile(coverage: float) -> float:
-    return NormalDist().inv_cdf((1 + coverage) / 2)
 
 
 def _check_delta(share: Share) -> None:

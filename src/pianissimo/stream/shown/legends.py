@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.queries.of_users import REACHES
-from pianissimo.queries.watching import EXHAUSTED
-from pianissimo.stream.plan_table import WATCHED, about_numbers
+from pianissimo.queries.shared.of_users import REACHES
+from pianissimo.queries.shared.watching import EXHAUSTED
+from pianissimo.stream.shown.plan_table import WATCHED, about_numbers
 from pianissimo.users import ABOVE_CAP
 
 JUST_REPORTED = (

@@ -1,0 +1,1 @@
+"""The rows of one file or of some lines, by the format they are stored in."""
