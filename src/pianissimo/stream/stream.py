@@ -28,7 +28,7 @@ from pianissimo.unit import User
 MOST_SHARDS = 2**16
 """So many shards need as many files at a tick."""
 
-_LEAST_COVERAGE, _MOST_COVERAGE = 0.01, 0.99999999
+_LEAST_COVERAGE, _MOST_COVERAGE = 0.01, 0.9999999999
 """Bars that miss the truth more often tell nothing. Nearer to one, what each of many labels may miss is beyond floating
 point."""
 
