@@ -11,10 +11,11 @@ import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.queries import top_k
+from pianissimo.queries import Query, top_k
 from pianissimo.queries.shared.expected import Share, Variances
 from pianissimo.stream import render_plan
-from pianissimo.stream.choosing import candidates
+from pianissimo.stream.choosing import _plan_splitting, candidates
+from pianissimo.stream.stream_plan import distinct_mechanisms
 
 BUDGET = pp.Budget(epsilon=1.0, delta=1e-9)
 
@@ -205,3 +206,26 @@ def test_several_searches_for_caps_leave_nothing_over(epsilon: float, searches: 
     as_squares = epsilon_from_rho(rho + squares / 2, left)
     beside = epsilon_from_rho(rho, left) + float(sum(pure))
     assert min(as_squares, beside) <= epsilon * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize(
+    "queries",
+    [
+        [pp.Count("n"), pp.Alarm("a", where="x > 1")],
+        [pp.Count("n"), pp.Histogram("h", key="k"), pp.Alarm("a", where="x > 1"), pp.Trending("t", key="k")],
+        [*(pp.Count(f"n{least}", where=f"x > {least}") for least in range(5)), pp.Alarm("a", where="x > 1")],
+    ],
+    ids=["two", "unlisted labels", "six"],
+)
+def test_alarms_beside_counts_of_users_leave_little_over(queries: list[Query], epsilon: float) -> None:
+    """Their parts of epsilon and delta are split apart, and cost less together."""
+    stream = pp.Stream("s", unit=pp.user("u"), budget=pp.Budget(epsilon, 1e-9), horizon=504, queries=queries)
+    plan, apart = stream.plan(), _plan_splitting(stream, stream.budget)
+    assert apart.price.epsilon < 0.9 * epsilon
+    assert 0.95 * epsilon <= plan.price.epsilon <= epsilon
+    losses = [mechanism.guarantee.loss for mechanism in distinct_mechanisms(plan.queries)]
+    assert price(losses, Fraction(stream.budget.delta)) == plan.price
+    assert plan.budget == stream.budget
+    for query, before in zip(plan.queries, apart.queries, strict=True):
+        assert query.expected_error.typical < 0.9 * before.expected_error.typical

@@ -1,4 +1,4 @@
-"""Charges per user as published, for comparison alone: `race_monitor` promises the same with 3,000 times less noise.
+"""Charges per user as published, for comparison alone: `race_monitor` has 3,000 times less noise than these constants.
 
 Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, Algorithm 3 and
 Theorem 3.2, with explicit constants: with L = ln(1 / d), v = L / e (at least 2) and Cap = v ln v,

@@ -8,7 +8,9 @@ The budget is split in one of two ways, whichever has the smaller errors:
   no delta is allowed.
 
 The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that
-breaks its budget is never returned.
+breaks its budget is never returned. One that leaves much of it over is looked for again with a larger epsilon to split:
+of users, alarms, trends and sketches have a part of epsilon and of delta that counters do not share, and all losses
+together cost less than these parts add up to. What a plan costs is what its mechanisms lose, whatever was split.
 """
 
 import math
@@ -39,10 +41,50 @@ _NEARLY_ALL = Fraction(999, 1000)
 _PURE_SLACK = 1e-12
 """A pure plan's delta, from the distance of its noise, is far below this."""
 
+_NEARLY_SPENT = 0.98
+"""Of epsilon: a plan that costs so much of it is not looked for again."""
+
+_MOST_TRIES = 5
+
 
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
     stream.budget.warn(*expected_sizes(stream.queries))
+    plan = _plan_splitting(stream, stream.budget)
+    if stream.budget.pure or not isinstance(stream.unit, User):
+        return plan
+    return _spending_what_is_left(stream, plan)
+
+
+def _spending_what_is_left(stream: "Stream", plan: StreamPlan) -> StreamPlan:
+    """The plan, or one with smaller errors that costs more of the budget, and no more than the budget.
+
+    What a plan costs is nearly in proportion to the epsilon that was split: a few steps find it, from both sides.
+    """
+    allowed = float(stream.budget.epsilon)
+    split, too_large = allowed, math.inf
+    for _ in range(_MOST_TRIES):
+        if plan.price.epsilon >= _NEARLY_SPENT * allowed:
+            break
+        wanted = split * (1 + _NEARLY_SPENT) / 2 * allowed / plan.price.epsilon
+        asked = wanted if wanted < too_large else (split + too_large) / 2
+        try:
+            found = _plan_splitting(stream, Budget(asked, stream.budget.delta))
+        except ParameterError:
+            too_large = asked
+            continue
+        if _score_of(found.queries) > _score_of(plan.queries):
+            break
+        plan, split = found, asked
+    return plan
+
+
+def _score_of(chosen: Sequence[QueryPlan | Candidate]) -> float:
+    return sum(math.log(each.expected_error.typical) for each in chosen)
+
+
+def _plan_splitting(stream: "Stream", split: Budget) -> StreamPlan:
+    """The best plan among those that a budget can be split into, which must price within the stream's."""
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
     weighed: dict[int, Candidate] = {}
     unit, tick = cast(Unit | User, stream.unit), stream.tick
@@ -54,9 +96,9 @@ def make_plan(stream: "Stream") -> StreamPlan:
         period = unit.period(tick) if periods is None else periods.longest
         begun_anew = periods if unit.begins_anew else None
         setting = UserSetting(user=unit, ticks=ticks, period=period, coverage=stream.coverage, periods=begun_anew)
-        queries, ways, weighed = weighed_ways(queries, weights, budget, setting)
+        queries, ways, weighed = weighed_ways(queries, weights, split, setting)
     else:
-        ways = _ways(queries, budget, stream.horizon, stream.coverage)
+        ways = _ways(queries, split, stream.horizon, stream.coverage)
     if stream.shards > 1:
         ways = _over_shards(queries, ways, of_users=isinstance(unit, User))
     best = min(ways, key=_score)
@@ -192,7 +234,7 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
 
 
 def _score(way: Way) -> float:
-    return sum(math.log(_first_selectable(options).expected_error.typical) for options in way)
+    return _score_of([_first_selectable(options) for options in way])
 
 
 def _first_selectable(options: Sequence[Candidate]) -> Candidate:
