@@ -110,7 +110,7 @@ def test_what_another_program_evicts_makes_no_difference(evict: Evict) -> None:
 
 
 def test_its_release_has_the_larger_threshold() -> None:
-    taken = StandardMisraGries.from_items({"a": 900, "b": 25}, k=1024, total=925)
+    taken = StandardMisraGries.from_items({"a": 900, "b": 5}, k=1024, total=905)
     shown = taken.release(epsilon=1, delta=1e-8, **NOT_CHARGED)
     assert shown.threshold == threshold(epsilon=1, delta=1e-8, k=1024, standard=True) == 29
     assert shown.keys.to_list() == ["a"]

@@ -119,4 +119,4 @@ def test_a_run_without_a_store_writes_the_same_columns(form: Any, tmp_path: Path
     ]
     assert set(lines[0]["release"][0]) == {"estimate", "low", "high"}
     text = CliRunner().invoke(cli, ["releases", str(tmp_path / "out"), "--query", "n", "--tick", "2"]).output
-    assert "n, tick 2, start 2026-03-29 22:00:00 UTC, end 2026-03-30 22:00:00 UTC" in text
+    assert "n, tick 2, start 2026-03-30 00:00:00+02:00, end 2026-03-31 00:00:00+02:00" in text

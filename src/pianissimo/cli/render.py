@@ -298,8 +298,8 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
             "at least budget minus spent"
         )
         notes.append(
-            "note: a ledger adds up rho and bad mass, and tells all of it at one delta; of one stream alone the "
-            "epsilon and delta of its plan hold too"
+            "note: a ledger adds up losses in units of its own, and tells all of it at one delta; of one stream alone "
+            "the epsilon and delta of its plan hold too"
         )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))
