@@ -127,6 +127,12 @@ def test_an_owner_holds_the_keys_of_the_shards_it_is_asked_about_alone(tmp_path:
     with pytest.raises(DamageError, match="shard key"):
         told.worker(root.opener).of(replace(other, keys=wrong))
     assert owner._shard_keys.keys() == one.shards.keys()
+    # What fails leaves no state behind, and its keys go with the next that does not.
+    lost = {shard: replace(own, deltas=dict.fromkeys(own.deltas, bytes(32))) for shard, own in other.shards.items()}
+    with pytest.raises(DamageError, match="must be there"):
+        owner.of(replace(other, shards=lost))
+    owner.of(one)
+    assert owner._shard_keys.keys() == one.shards.keys() == owner._states.keys()
 
 
 def test_the_labels_of_all_shards_together_are_bounded() -> None:

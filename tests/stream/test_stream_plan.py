@@ -229,3 +229,19 @@ def test_alarms_beside_counts_of_users_leave_little_over(queries: list[Query], e
     assert plan.budget == stream.budget
     for query, before in zip(plan.queries, apart.queries, strict=True):
         assert query.expected_error.typical < 0.9 * before.expected_error.typical
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-5, 1e-3), (1e-4, 1e-2), (1e-2, 0.5)])
+@pytest.mark.parametrize("beside", [pp.Alarm("a", where="x > 1"), pp.HeavyHitters("a", key="k", k=16)])
+def test_a_plan_whose_parts_cost_no_epsilon_is_looked_for_again(beside: Query, epsilon: float, delta: float) -> None:
+    """At a large delta what was split apart may cost no epsilon at all."""
+    unit = pp.user("u", max_events_per_user=4)
+    stream = pp.Stream("s", unit=unit, budget=pp.Budget(epsilon, delta), horizon=24, queries=[pp.Count("n"), beside])
+    apart = _plan_splitting(stream, stream.budget)
+    assert apart.price.epsilon == 0
+    with pytest.warns(pp.BudgetWarning):
+        plan = stream.plan()
+    assert plan.price.epsilon <= epsilon
+    assert plan.price.delta <= delta
+    for query, before in zip(plan.queries, apart.queries, strict=True):
+        assert query.expected_error.typical <= before.expected_error.typical

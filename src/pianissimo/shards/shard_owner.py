@@ -73,8 +73,9 @@ class ShardOwner:
         told = [(shard, found(task, shard)) for shard in task.shards]
         while len(self._states) > _KEPT * len(task.shards):
             # Of shards that others have by now: those that were asked for longest ago.
-            oldest = next(iter(self._states))
-            del self._states[oldest], self._shard_keys[oldest]
+            del self._states[next(iter(self._states))]
+        # Also of those that something was asked of in vain.
+        self._shard_keys = {shard: self._shard_keys[shard] for shard in self._states}
         return told
 
     def closed(self, kind: str, tick: int, shard: int, content: bytes) -> tuple[BlobName, bytes]:

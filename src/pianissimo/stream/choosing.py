@@ -46,6 +46,9 @@ _NEARLY_SPENT = 0.98
 
 _MOST_TRIES = 5
 
+_MOST_GROWN = 4
+"""So many times as much is split at the next try at most: at a large delta a plan may cost no epsilon at all."""
+
 
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
@@ -66,7 +69,7 @@ def _spending_what_is_left(stream: "Stream", plan: StreamPlan) -> StreamPlan:
     for _ in range(_MOST_TRIES):
         if plan.price.epsilon >= _NEARLY_SPENT * allowed:
             break
-        wanted = split * (1 + _NEARLY_SPENT) / 2 * allowed / plan.price.epsilon
+        wanted = split * (1 + _NEARLY_SPENT) / 2 * allowed / max(plan.price.epsilon, allowed / _MOST_GROWN)
         asked = wanted if wanted < too_large else (split + too_large) / 2
         try:
             found = _plan_splitting(stream, Budget(asked, stream.budget.delta))
