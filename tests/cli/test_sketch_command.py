@@ -218,8 +218,8 @@ def test_a_merged_release_has_no_upper_bound_and_says_so(tmp_path: Path) -> None
     parts = [built(tmp_path, name, PAGES) for name in "ab"]
     done("merge", *parts, "-o", tmp_path / "all.pps")
     # Lines are folded at the terminal's width, wherever a long path makes that.
-    text = " ".join(done("release", tmp_path / "all.pps", *PRICE).split())
-    assert text.startswith(f"{tmp_path / 'all.pps'}: heavy keys at (1, 1e-06)-differential privacy")
+    text = " ".join(done("release", tmp_path / "all.pps", "--epsilon", 1, "--delta", 1e-12).split())
+    assert text.startswith(f"{tmp_path / 'all.pps'}: heavy keys at (1, 1e-12)-differential privacy")
     assert "A true count may be above: by up to 1 / 65 of all keys" in text
     assert "/home" in text
     assert "rare" not in text
