@@ -22,6 +22,12 @@ def tell_worst(record_property: Callable[[str, object], None]) -> Callable[[str,
     return lambda audited, ratio: record_property(_WORST, (audited, ratio))
 
 
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in memory all have one name, which is random elsewhere: seeded noise is the same in every session."""
+    monkeypatch.setattr("pianissimo.stream.live.secrets.token_bytes", bytes)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print them."""
     reports = terminalreporter.getreports("passed")

@@ -164,6 +164,7 @@ def test_with_what_the_cap_cut_off_the_lower_ends_still_hold(runs: list[list[lis
     assert chance_of(hits, len(bars), (1 + COVERAGE) / 2) > FALSE_ALARM_RATE
 
 
+@pytest.mark.usefixtures("repeated")
 def test_bars_reach_over_the_cut_where_the_most_visits_are_known() -> None:
     """Against all visits, those of bots included; false_alarm_rate: 1e-9."""
     stream = newsroom(COVERAGE)

@@ -1,15 +1,18 @@
 """`pianissimo run` in a process of its own: signals, exit codes, kills, health, metrics, on sources that grow."""
 
+import fcntl
 import json
 import random
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faults.report import size
@@ -32,6 +35,11 @@ from tests.io.running import (
 def _none_left() -> Iterator[None]:
     yield
     end_all()
+
+
+def _unread(pipe: Any) -> int:
+    """How many bytes lie in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_signals_stop_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -180,6 +188,7 @@ def test_standard_input_that_is_told_to_stop_has_what_came_sealed(tmp_path: Path
     assert process.stdin is not None
     process.stdin.write(events("a") * 30 + events("b") * 20)
     process.stdin.flush()
+    wait_for(lambda: _unread(process.stdin) == 0)
     time.sleep(0.1)
     process.terminate()
     out, err = process.communicate(timeout=20)

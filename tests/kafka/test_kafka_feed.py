@@ -422,7 +422,7 @@ def test_brokers_that_do_not_answer_are_waited_for_and_then_told(broker: Broker,
                 begin = time.monotonic()
                 with pytest.raises(SourceAwayError, match="must answer within 1 s, got no answer"):
                     call()
-                assert time.monotonic() - begin < 6
+                assert time.monotonic() - begin < 20
         deadline = time.monotonic() + 20
         while True:
             try:

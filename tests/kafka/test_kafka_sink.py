@@ -110,7 +110,7 @@ def test_brokers_that_are_away_take_nothing_and_take_it_later(broker: Broker, to
             with pytest.raises(InputError, match=r"must take the release of tick 1, got _MSG_TIMED_OUT"):
                 sink.send(INCARNATION, 1, b"x")
             assert sink.last() is None
-            assert time.monotonic() - begin < 10
+            assert time.monotonic() - begin < 20
         deadline = time.monotonic() + 20
         while True:
             try:

@@ -237,9 +237,9 @@ def test_extreme_parameters_stay_sound() -> None:
 
 
 def test_a_thousand_steps_take_seconds_at_most() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     epsilon = epsilon_by_recursion(1000, Fraction(7, 100), 1e-6)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert 0.9 < epsilon / epsilon_by_orders(1000, Fraction(7, 100), 1e-6) < 1
 
 

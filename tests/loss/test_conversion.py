@@ -132,11 +132,11 @@ def test_rounding_is_upwards_and_small_from_tiny_to_huge_losses(power: int, delt
 
 
 def test_tiny_losses_are_priced_in_no_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for power in range(12, 112):
         epsilon_from_rho(Fraction(1, 10**power), Fraction(1, 10**300))
         delta_from_rho(Fraction(1, 10**power), 1.0)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-9, 1e-15])

@@ -320,6 +320,6 @@ def test_durable_it_goes_on_as_in_memory(tmp_path: Any) -> None:
         told += [live.tick(rows) for _ in range(9)]
     for release in told:
         assert release["terms"]["key"].to_list() == ["x"]
-        assert abs(release["hot"]["estimate"].item() - 900) < 60
-    # Each tick has noise of its own: that ten draws are all the same has a chance far below one in a million.
-    assert len({release["hot"]["estimate"].item() for release in told}) > 1
+        assert abs(release["hot"]["estimate"].item() - 900) < 90
+    # Each tick has noise of its own: that ten draws of both are all the same has a chance below 1e-14.
+    assert len({(release["hot"]["estimate"].item(), release["terms"]["estimate"].item()) for release in told}) > 1

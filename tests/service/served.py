@@ -1,6 +1,7 @@
 """Small durable streams, and a service that shows them, for tests."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,15 @@ def asking(places: Sequence[Path | str], **more: Any) -> Iterator[httpx.Client]:
     """A client of a service over some stores."""
     with serving(viewer_app(places, **more)) as address, httpx.Client(base_url=address, timeout=20) as client:
         yield client
+
+
+def until(client: httpx.Client, path: str, headers: dict[str, str], *statuses: int) -> float:
+    """Ask until one of these statuses comes; after how many seconds it came."""
+    begin = time.monotonic()
+    while client.get(path, headers=headers).status_code not in statuses:
+        assert time.monotonic() < begin + 30
+        time.sleep(0.01)
+    return time.monotonic() - begin
 
 
 def pushed(lines: Iterator[str], many: int) -> list[dict[str, Any]]:

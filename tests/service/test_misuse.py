@@ -271,7 +271,7 @@ def test_a_reader_who_does_not_read_is_given_up_and_keeps_nobody(
                 begin = time.monotonic()
                 with client.stream("GET", f"/v1/streams/shop/releases?after={tick - 1}") as answer:
                     (found,) = pushed_of(answer.iter_lines(), 1)
-                assert (found["id"], time.monotonic() - begin < 5) == (tick, True)
+                assert (found["id"], time.monotonic() - begin < 15) == (tick, True)
 
 
 def test_a_restart_under_load_leaves_no_gap(tmp_path: Path) -> None:

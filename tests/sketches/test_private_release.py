@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -209,7 +210,8 @@ def test_shards_are_released_together_at_the_price_of_one() -> None:
         sketch = MisraGries(k=64)
         sketch.update(stream.filter(pl.Series(shards == shard)))
         sketches.append(sketch.contents())
-    shown = release_shards(sketches, k=64, epsilon=1, delta=1e-6, ledger="not accounted for")
+    price: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "ledger": "not accounted for", "coverage": 1 - 1e-10}
+    shown = release_shards(sketches, k=64, **price)
     assert shown.keys.to_list() == sorted(shown.keys.to_list())
     assert len(shown.keys) == 97
     assert shown.loss == PrivateMisraGries.calibrated(k=64, epsilon=1, delta=1e-6).loss

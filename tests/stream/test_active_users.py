@@ -71,6 +71,7 @@ def test_single_events_have_no_users() -> None:
         plan(weight="sign")
 
 
+@pytest.mark.usefixtures("repeated")
 def test_bars_are_many_times_narrower_than_those_of_a_copied_column() -> None:
     """The issue: +-23 where a distinct count of a copied column had +-4,753."""
     users, copied = plan(Users("n"), horizon=366), plan(pp.Distinct("n", key="copy"), horizon=366)

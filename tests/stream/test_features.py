@@ -117,6 +117,7 @@ def test_intervals_of_a_label_reach_back_before_it_was_shown() -> None:
     assert estimates(release.between(0, 2)["drugs"]) == {"late": 5}
 
 
+@pytest.mark.usefixtures("repeated")
 def test_intervals_have_their_own_error_bars_that_cover() -> None:
     """false_alarm_rate: 500 labels, nominal 0.95; fewer than 425 held has a binomial chance of 1e-17."""
     domain = [f"label {number:03d}" for number in range(500)]
@@ -201,6 +202,7 @@ def test_a_constant_threshold_is_one_number() -> None:
     assert changing[0] < plan.thresholds[0] <= changing[1]
 
 
+@pytest.mark.usefixtures("repeated")
 def test_tidy_estimates_stand_beside_the_raw_ones() -> None:
     some = stream(
         pp.Histogram("h", key="drug", domain=["aspirin", "never"], tidy=["non_negative", "monotone"]),

@@ -129,6 +129,7 @@ def test_coins_are_right_on_average_and_however_rows_are_split() -> None:
     assert abs(estimate - sum(values) / 10) <= 5 * math.sqrt(5000 / 4)
 
 
+@pytest.mark.usefixtures("repeated")
 def test_bars_cover_what_a_cap_that_follows_lets_through() -> None:
     plan = following()
     random, inside, runs = np.random.default_rng(5), 0, max(40, RUNS // 3)

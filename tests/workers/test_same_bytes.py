@@ -213,7 +213,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     child = int(found.stdout)
-    for _ in range(100):
+    for _ in range(600):
         try:
             os.kill(child, 0)
         except ProcessLookupError:
