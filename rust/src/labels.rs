@@ -156,6 +156,46 @@ pub fn count_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<i64>, V
     Ok((counts, first))
 }
 
+/// A row by its bytes: most are told apart by eight of them.
+struct Ordered<'a> {
+    head: u64,
+    text: &'a [u8],
+    row: u32,
+}
+
+/// The first row of each different text, in the order of the texts' bytes, and the numbers of its rows added up.
+pub fn add_up_rows(columns: &[Views<'_>], numbers: &[i64]) -> Result<(Vec<u32>, Vec<i64>), Error> {
+    let texts = || columns.iter().flat_map(|column| (0..column.len()).map(|place| column.row(place)));
+    if columns.iter().map(Views::len).sum::<usize>() != numbers.len() || numbers.len() >= u32::MAX as usize {
+        return Err(Error::Parameter("numbers must be one for each text, and fewer than 2^32".into()));
+    }
+    let whole = texts().next().unwrap_or_default();
+    // What all begin with tells nothing.
+    let shared = texts().fold(whole.len(), |shared, text| {
+        shared.min(whole.iter().zip(text).take_while(|(left, right)| left == right).count())
+    });
+    let ordered = |(row, text): (usize, _)| Ordered { head: head(text, shared), text, row: row as u32 };
+    let mut rows: Vec<Ordered<'_>> = texts().enumerate().map(ordered).collect();
+    // Columns that are in order already are merged: this sort finds them.
+    rows.sort_by(|left, right| left.head.cmp(&right.head).then_with(|| left.text.cmp(right.text)));
+    let (mut first, mut sums): (Vec<u32>, Vec<i64>) = Default::default();
+    for same in rows.chunk_by(|left, right| left.head == right.head && left.text == right.text) {
+        let sum = same.iter().try_fold(0i64, |sum, each| sum.checked_add(numbers[each.row as usize]));
+        sums.push(sum.ok_or_else(|| Error::Parameter("sums of numbers must be below 2^63".into()))?);
+        first.push(same[0].row);
+    }
+    Ok((first, sums))
+}
+
+/// Eight bytes of a text after those that all share, as a number in their order; a short text is filled up.
+fn head(text: &[u8], shared: usize) -> u64 {
+    let rest = &text[shared..];
+    let mut head = [0; 8];
+    let length = rest.len().min(8);
+    head[..length].copy_from_slice(&rest[..length]);
+    u64::from_be_bytes(head)
+}
+
 /// Tells the number of each row's text, row by row, and gives the first row of each.
 ///
 /// A cell is 0 if it is empty, else 32 bits of the hash above the number plus one; hashes are kept, so that cells grow
@@ -285,15 +325,35 @@ mod tests {
         assert!(number_rows(&[], &ByteHash::new(&[7; 32])).unwrap().0.is_empty());
     }
 
-    #[test]
-    fn texts_are_remembered_with_their_slots() {
+    /// The views of texts that are short, or that begin the buffer beside them.
+    fn views_of(texts: &[&str]) -> Vec<u8> {
         let mut views = Vec::new();
-        for text in ["a", "", "thirteen long"] {
+        for text in texts {
             views.extend((text.len() as u32).to_le_bytes());
-            let mut inline = if text.len() <= 12 { text.as_bytes().to_vec() } else { b"thir".to_vec() };
+            let mut inline = text.as_bytes()[..if text.len() <= 12 { text.len() } else { 4 }].to_vec();
             inline.resize(12, 0);
             views.extend(inline);
         }
+        views
+    }
+
+    #[test]
+    fn numbers_are_added_up_in_the_order_of_the_texts_bytes() {
+        let buffers: [&[u8]; 1] = [b"b is a longer one"];
+        let (left, right) =
+            (views_of(&["b", "b is a longer one", "b\0", "bz"]), views_of(&["bz", "b", "b is"]));
+        let columns = [&left, &right].map(|views| Views::new(views, &buffers, true).unwrap());
+        let (first, sums) = add_up_rows(&columns, &[1, 2, 3, 4, 50, -60, 70]).unwrap();
+        assert_eq!(first, [0, 2, 6, 1, 3]);
+        assert_eq!(sums, [-59, 3, 70, 2, 54]);
+        assert_eq!(add_up_rows(&columns[..0], &[]).unwrap(), (vec![], vec![]));
+        assert!(add_up_rows(&columns, &[1]).is_err());
+        assert!(add_up_rows(&columns, &[0, 0, 0, i64::MAX, 1, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn texts_are_remembered_with_their_slots() {
+        let views = views_of(&["a", "", "thirteen long"]);
         let buffers: [&[u8]; 1] = [b"thirteen long"];
         let texts = [Views::new(&views, &buffers, true).unwrap()];
         let mut slots = TextSlots::new(&[7; 32]);

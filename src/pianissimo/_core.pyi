@@ -18,6 +18,7 @@ __all__ = [
     "Vault",
     "add_moves",
     "add_scaled",
+    "add_up_texts",
     "add_user_rows",
     "are_texts",
     "characteristic",
@@ -192,6 +193,9 @@ class Vault:
 
 def add_moves(totals: NDArray[np.int64], packed: bytes) -> None: ...
 def add_scaled(sums: NDArray[np.int64], weight: int, values: _Integers) -> None: ...
+def add_up_texts(
+    chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]: ...
 def add_user_rows(
     users: UserTable,
     pairs: PairTable | None,

@@ -115,6 +115,13 @@ def count_texts(texts: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
     return texts[first], counts
 
 
+def add_up_texts(texts: pl.Series, numbers: NDArray[np.int64]) -> tuple[pl.Series, NDArray[np.int64]]:
+    """The different texts of a column without nulls, in the order of their bytes, and the sum of each one's numbers."""
+    with view_chunks(texts) as chunks:
+        first, sums = _core.add_up_texts(chunks, np.ascontiguousarray(numbers, dtype=np.int64))
+    return texts[first], sums
+
+
 def longest_text(texts: pl.Series) -> int:
     """How many bytes the longest text of a column has; 0 where there is none."""
     if texts.null_count():

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use super::sketches::octets;
 use super::{Listed, not_contiguous};
 use crate::error::Error;
-use crate::labels::{TextSlots, count_rows, number_rows};
+use crate::labels::{TextSlots, add_up_rows, count_rows, number_rows};
 use crate::sketches::hashing::ByteHash;
 use crate::sketches::views::Views;
 
@@ -58,6 +58,18 @@ fn count_texts<'py>(
     Ok((counts.into_pyarray(py), first.into_pyarray(py)))
 }
 
+/// The first row of each text of a column, in the order of their bytes, and the numbers of its rows added up.
+#[pyfunction]
+fn add_up_texts<'py>(
+    py: Python<'py>,
+    chunks: Chunks<'py>,
+    numbers: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>)> {
+    let numbers = numbers.as_slice().map_err(|_| not_contiguous())?;
+    let (first, sums) = with_views(py, &chunks, |columns| add_up_rows(columns, numbers))?;
+    Ok((first.into_pyarray(py), sums.into_pyarray(py)))
+}
+
 /// From texts to slots.
 #[pyclass(name = "TextSlots", module = "pianissimo._core")]
 struct PyTextSlots(TextSlots);
@@ -89,6 +101,7 @@ impl PyTextSlots {
 /// Adds what is in this file to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTextSlots>()?;
+    module.add_function(wrap_pyfunction!(add_up_texts, module)?)?;
     module.add_function(wrap_pyfunction!(count_texts, module)?)?;
     module.add_function(wrap_pyfunction!(number_texts, module)?)?;
     Ok(())

@@ -89,6 +89,12 @@ impl<'a> Views<'a> {
         hash.hash(self.any(view).unwrap_or_default())
     }
 
+    /// The bytes of a row.
+    #[inline]
+    pub fn row(&self, place: usize) -> &'a [u8] {
+        self.any(&self.views[place]).unwrap_or_default()
+    }
+
     /// The key in a row.
     #[inline]
     pub fn key(&self, place: usize) -> ByteKey<'a> {

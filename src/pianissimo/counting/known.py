@@ -23,6 +23,7 @@ from pianissimo.noise.plan import plan_loss
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
 from pianissimo.stored_parts import TRANSIENT
+from pianissimo.text_views import add_up_texts
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
@@ -54,8 +55,7 @@ class LabelCounts:
 
 def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
     """Labels in the order of their bytes with their numbers, so that the same events always give the same data."""
-    ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
-    return [ordered["key"], ordered["number"].to_numpy()]
+    return list(add_up_texts(labels.alias("key"), numbers))
 
 
 def split_tally(tally: Tally, shards: int) -> dict[int, Tally]:
@@ -85,9 +85,9 @@ def add_up(tallies: Sequence[Tally]) -> Tally:
     filled = [(labels, numbers) for labels, numbers in tallies if len(labels)]
     if len(filled) < 2:
         return list(filled[0] if filled else tallies[0])
-    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
-    total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
-    return [total["key"], total["count"].to_numpy().astype(np.int64)]
+    # Each is in order, so that they are merged.
+    texts = pl.concat([labels.alias("key") for labels, _ in filled], rechunk=False)
+    return list(add_up_texts(texts, np.concatenate([numbers for _, numbers in filled])))
 
 
 @dataclass(slots=True, repr=False)

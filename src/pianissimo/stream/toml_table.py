@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
@@ -207,15 +207,34 @@ EPSILON_AND_DELTA: dict[str, Reader] = {
 }
 
 
-def field_readers(kind: Any) -> tuple[dict[str, Reader], dict[str, str]]:
+def field_readers(kind: Any) -> tuple[dict[str, Reader], Mapping[str, str]]:
     """How the fields of a query are read, and what those are that must be given; its name stands elsewhere."""
-    own, docs = [each for each in dataclasses.fields(kind) if each.name != "name"], field_docs(kind)
-    required = {
-        each.name: f"{docs[each.name][:1].lower()}{docs[each.name][1:].removesuffix('.')}"
-        for each in own
-        if each.default is MISSING
-    }
+    own = [each for each in dataclasses.fields(kind) if each.name != "name"]
+    required = _Required(kind, tuple(each.name for each in own if each.default is MISSING))
     return {each.name: _any_or(each) for each in own}, required
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Required(Mapping[str, str]):
+    """What the fields are that must be given: read from their source only where one of them is not."""
+
+    kind: Any
+    names: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self.names:
+            raise KeyError(name)
+        said = field_docs(self.kind)[name]
+        return f"{said[:1].lower()}{said[1:].removesuffix('.')}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
 
 
 def _any_or(field: dataclasses.Field[Any]) -> Reader:

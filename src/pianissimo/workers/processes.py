@@ -32,6 +32,10 @@ ATTEMPTS = 3
 
 _SIZE = 8
 
+_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+"""For glibc: each range needs as much memory as the one before, and to get it from the kernel anew takes a sixth of all
+time. Other systems pass this over."""
+
 
 class ProcessWorkers:
     """As many processes as there are cores, or `count` of them.
@@ -176,7 +180,7 @@ class _Process:
         self.end()
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         # One core each: that is what there are several of them for.
-        own = {"PYTHONPATH": os.pathsep.join(paths), "POLARS_MAX_THREADS": "1"}
+        own = _KEPT_MEMORY | {"PYTHONPATH": os.pathsep.join(paths), "POLARS_MAX_THREADS": "1"}
         self._child = subprocess.Popen(
             [sys.executable, "-m", "pianissimo.workers.one_process"],
             stdin=subprocess.PIPE,
@@ -207,15 +211,19 @@ class _Process:
             send(self._child.stdin, pickle.dumps(("rules", rules)))
             self._rules = rules
 
+    def stop(self) -> None:
+        """Have it end, without waiting until it has."""
+        if self._child is not None:
+            for pipe in (self._child.stdin, self._child.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._child.kill()
+
     def end(self) -> None:
+        self.stop()
         child, self._child = self._child, None
-        if child is None:
-            return
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
-        child.kill()
-        child.wait()
+        if child is not None:
+            child.wait()
 
 
 def _tried(worker: _Process, some: Any, rules: bytes) -> Any:
@@ -237,6 +245,9 @@ def _hello(plan: Any, key: Secret | None) -> bytes:
 
 
 def _end_all(processes: list[_Process]) -> None:
+    # What one had in memory takes a while to go: they end side by side.
+    for each in processes:
+        each.stop()
     for each in processes:
         each.end()
     processes.clear()

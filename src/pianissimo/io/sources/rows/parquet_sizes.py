@@ -156,7 +156,12 @@ class _Thrift:
         raise MalformedError  # maps are in no struct of the format
 
     def _byte(self) -> int:
-        return self._bytes(1)[0]
+        place = self.place
+        self.place = place + 1
+        try:
+            return self._content[place]
+        except IndexError:
+            raise MalformedError from None
 
     def _bytes(self, count: int) -> bytes:
         begin, self.place = self.place, self.place + count
