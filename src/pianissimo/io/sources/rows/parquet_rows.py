@@ -66,10 +66,9 @@ def read_parquet_times(path: Path, wanted: Wanted) -> pl.Series:
 
 
 def parquet_rows(path: Path, wanted: Wanted) -> int:
-    """How many rows a Parquet file has, once what it says of itself is checked."""
+    """How many rows a Parquet file of the right columns says it has; its readers check how much it unfolds to."""
     try:
-        _schema(path, wanted)
-        return int(_scan(path).select(pl.len()).collect().item())
+        return _described(path, wanted)[1]
     except _UNREADABLE as fault:
         _refuse(path, fault)
 
@@ -79,15 +78,21 @@ def _scan(path: Path) -> pl.LazyFrame:
 
 
 def _schema(path: Path, wanted: Wanted) -> pl.Schema:
+    schema, _ = _described(path, wanted)
+    status = path.stat()
+    _check_size(path, tuple(wanted.names), status.st_size, status.st_mtime_ns)
+    return schema
+
+
+def _described(path: Path, wanted: Wanted) -> tuple[pl.Schema, int]:
+    """The columns and the rows of a file, from its description: nothing is decoded for it."""
     _check_ends(path)
     schema = pl.Schema(pl.read_parquet_schema(path))
     _check(path, schema, wanted)
-    status = path.stat()
-    _check_size(path, tuple(wanted.names), status.st_size, status.st_mtime_ns)
-    # From the description: nothing is decoded for it.
-    if not _scan(path).select(pl.len()).collect().item() <= MOST_ROWS_A_FILE:
+    rows = int(_scan(path).select(pl.len()).collect().item())
+    if not rows <= MOST_ROWS_A_FILE:
         raise InputError(f"{path} must have at most {MOST_ROWS_A_FILE} rows, got more; split it")
-    return schema
+    return schema, rows
 
 
 @lru_cache(maxsize=256)
