@@ -23,7 +23,7 @@ from pianissimo.durable.stored_state import SNAPSHOT_EVERY
 from pianissimo.noise import KeyedNoise
 from pianissimo.shards import ShardedCore
 from pianissimo.shards.shard_owner import ShardOwner
-from pianissimo.shards.shard_task import ShardTask
+from pianissimo.shards.shard_task import ShardTask, StoreTask
 from pianissimo.storage.purpose_keys import Keys
 
 LOST_EVERY = 7
@@ -68,8 +68,8 @@ class TimedOwner(ShardOwner):
         self._own = 0.0
         """Of that, the seconds in which ticks were added."""
 
-    def of(self, task: ShardTask, rules: Any = None) -> list[tuple[int, Any]]:
-        if task.stores:
+    def of(self, task: ShardTask | StoreTask, rules: Any = None) -> list[Any]:
+        if isinstance(task, StoreTask) or task.stores:
             return super().of(task, rules)
         loads, self._own, begin = self.loads, 0.0, time.process_time()
         told = super().of(task, rules)

@@ -29,11 +29,12 @@ class CutBatches:
 
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         assert self.gatherer is not None
-        found = [self.gatherer.of(each, rules) for each in ranges]
-        if self.combined:
-            pieces = [piece for each in found for piece in each.pieces]
-            found = [GatheredRange([self.gatherer.combined(pieces)])]
-        yield from found
+        if not self.combined:
+            yield from [self.gatherer.of(each, rules) for each in ranges]
+            return
+        slices = [each for each in ranges if isinstance(each, TableSlice)]
+        tables = (each.table for each in slices)
+        yield GatheredRange([self.gatherer.gathered(slices[0].tick, tables, **slices[0].options)])
 
     def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
         if not isinstance(batch, pl.DataFrame):

@@ -28,7 +28,7 @@ def test_a_piece_that_comes_after_its_tick_was_sealed_is_refused(tmp_path: Path)
     cut = CutBatches(1)
     with same.opened(USERS, tmp_path, cut) as live:
         assert cut.gatherer is not None
-        late = cut.gatherer.gathered(1, same.events(1))
+        late = cut.gatherer.gathered(1, [same.events(1)])
         live.tick(same.events(1))
         before = live.payload(1)
         with pytest.raises(StateError, match="must be of tick 2"):

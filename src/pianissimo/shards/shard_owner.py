@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.errors import DamageError, StateError
-from pianissimo.mechanism import in_shards
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.running import ONE_SERIES, evaluate, running_noise
 from pianissimo.noise.sealed_noise import SealedNoise
-from pianissimo.shards.shard_task import AskedTick, ShardPlan, ShardTask, state_name
+from pianissimo.shards.shard_task import AskedTick, ShardPlan, ShardTask, StoreTask, state_name
 from pianissimo.storage import purpose_keys
 from pianissimo.storage.blobs import BlobFolder, BlobName
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.live_core import LivePart, answered_together
+from pianissimo.workers.bundles import ShardedParts
 
 DELTA, STATE = "shard delta", "shard state"
 """What blobs hold: what a tick adds to a shard, and all that it is after one."""
@@ -50,6 +50,7 @@ class ShardOwner:
     def __init__(self, told: ShardPlan, keys: purpose_keys.Keys, make_noise: Callable[[Secret], Noise]) -> None:
         self._told, self._keys, self._make_noise = told, keys, make_noise
         self._plan = StreamPlan.from_plain(told.chosen)
+        self.parts = ShardedParts(self._plan)
         self.blobs = BlobFolder(told.place, told.incarnation)
         self._shard_keys: dict[int, purpose_keys.Keys] = {}
         self._states: dict[int, tuple[bytes, Parts]] = {}
@@ -65,17 +66,36 @@ class ShardOwner:
             root = self._keys.opened(keys[shard], KEY, self._told.incarnation, shard)
             self._shard_keys[shard] = purpose_keys.Keys(Secret(root))
 
-    def of(self, task: ShardTask, rules: Any = None) -> list[tuple[int, Any]]:  # noqa: ARG002
-        """Of each shard of a task its answers by part, or the digest and the size of the state that was stored."""
+    def of(self, task: ShardTask | StoreTask, rules: Any = None) -> list[Any]:  # noqa: ARG002
+        """Of each shard of a task its answers by part, or what is stored of it: its digest and its size."""
         self.take(task.keys)
+        told = self._asked(task) if isinstance(task, ShardTask) else self._brought_together(task)
+        # Also of those that something was asked of in vain.
+        self._shard_keys = {shard: self._shard_keys[shard] for shard in self._states}
+        return told
+
+    def _brought_together(self, task: StoreTask) -> list[list[Any]]:
+        cut = [each for pieces in task.bundles for each in self.parts.together(pieces, task.closed).items()]
+        return self.put(task.tick, dict(cut))
+
+    def put(self, tick: int, cut: Mapping[int, list[codec.Plain]]) -> list[list[Any]]:
+        """Store what a tick adds to each shard: by shard its digest and its size, durable on return."""
+        stored, blobs = [], {}
+        for shard in sorted(cut):
+            content = codec.pack(DELTA, 1, cut[shard])
+            name, blob = self.closed(DELTA, tick, shard, content)
+            blobs[name] = blob
+            stored.append([shard, name.digest, len(content)])
+        self.blobs.put(tick, blobs)
+        return stored
+
+    def _asked(self, task: ShardTask) -> list[tuple[int, Any]]:
         self._macs = {tick: mac for asked in task.ticks for tick, mac in asked.macs.items()}
         found = self._stored if task.stores else self._answered
         told = [(shard, found(task, shard)) for shard in task.shards]
         while len(self._states) > _KEPT * len(task.shards):
             # Of shards that others have by now: those that were asked for longest ago.
             del self._states[next(iter(self._states))]
-        # Also of those that something was asked of in vain.
-        self._shard_keys = {shard: self._shard_keys[shard] for shard in self._states}
         return told
 
     def closed(self, kind: str, tick: int, shard: int, content: bytes) -> tuple[BlobName, bytes]:
@@ -140,7 +160,7 @@ class ShardOwner:
         parts = {
             number: LivePart(self._plan, answered, noise_for, first, by_name=False)
             for number, answered in enumerate(answered_together(self._plan))
-            if in_shards(answered[0].mechanism)
+            if number in self.parts.mechanisms
         }
         state = task.shards[shard].state
         if state is not None:

@@ -139,6 +139,26 @@ class ShardTask:
                 yield name, asked, questions
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class StoreTask:
+    """Some bundles of what a tick adds, to be brought together, cut by shard and stored: secret."""
+
+    tick: int
+    """Of this life, from 1."""
+
+    bundles: list[list[bytes]]
+    """Of each bundle its pieces, in the order of the source."""
+
+    closed: frozenset[int] = frozenset()
+    """The numbers of parts that count nothing any more."""
+
+    keys: dict[int, bytes] = field(default_factory=dict)
+    """Those of all shards that may be in these bundles, as of `ShardTask`."""
+
+    def __repr__(self) -> str:
+        return f"StoreTask(tick={self.tick}, bundles={len(self.bundles)})"
+
+
 def state_name(base: int, seal: bytes, state: bytes | None) -> bytes:
     """The name of a state that is stored, or of none, after a tick with this seal."""
     return _next_name(b"", base, seal + (state or b""))

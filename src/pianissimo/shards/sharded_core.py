@@ -7,7 +7,7 @@ conversation: all queries ask their first questions together, then those that ha
 Why this is as private as one process: docs/privacy.md, 'Shards'.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,16 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.errors import StateError
-from pianissimo.mechanism import Conversation, in_shards
+from pianissimo.mechanism import Conversation
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.shards.shard_owner import DELTA, KEY, STATE, ShardOwner, seals_of
-from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask
+from pianissimo.shards.shard_task import AskedTick, ShardBlobs, ShardPlan, ShardTask, StoreTask
 from pianissimo.storage.blobs import BlobName
 from pianissimo.storage.purpose_keys import Keys
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.live_core import LiveCore, NoiseFor, together
 from pianissimo.workers import Workers
+from pianissimo.workers.bundles import bundles_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,7 +52,7 @@ class ShardedCore(LiveCore):
         self._closed_keys: dict[int, bytes] = {}
         self._owner: ShardOwner = holding.told.worker(self._keys.opener, holding.make_noise)
         self._sharded: dict[int, Any] = {
-            number: part for number, part in enumerate(self.parts) if in_shards(part.run.mechanism)
+            number: part for number, part in enumerate(self.parts) if number in self._owner.parts.mechanisms
         }
         self._shards: dict[int, ShardBlobs] = {}
         """Of what each shard is made that has ever counted anything."""
@@ -63,24 +64,50 @@ class ShardedCore(LiveCore):
         if holding.workers is not None:
             holding.workers.own(holding.told, self._keys.opener)
 
+    def from_elsewhere(self, piece: codec.Plain) -> list[codec.Plain]:
+        """For each part what some events of the open tick add; None for those in shards, whose bundles come last."""
+        *own, bundles = piece
+        return [*super().from_elsewhere(own), bundles]
+
     def combine(self, gathered: Sequence[Sequence[codec.Plain]]) -> list[codec.Plain]:
-        """For each part what all batches of the open tick add, but for those in shards; and the shards' blobs."""
-        whole = super().combine(gathered)
-        cut: dict[int, list[codec.Plain]] = {}
-        for place, (number, part) in enumerate(self._sharded.items()):
-            own, whole[number] = whole[number], None
-            pieces = {} if own is None else part.run.mechanism.split(own, self.plan.shards)
-            for shard, piece in pieces.items():
-                cut.setdefault(shard, [None] * len(self._sharded))[place] = piece
-        tick, sizes, blobs = self._place + 1, {}, {}
-        self._owner.take(self._keys_for(cut))
-        for shard in sorted(cut):
-            content = codec.pack(DELTA, 1, cut[shard])
-            name, blob = self._owner.closed(DELTA, tick, shard, content)
-            blobs[name], sizes[name] = blob, len(content)
-        # Durable before the seal: what is sealed is there. What is never sealed is found by nobody, and removed later.
-        self._owner.blobs.put(tick, blobs)
-        return [*whole, [[name.shard, name.digest, size] for name, size in sizes.items()]]
+        """For each part what all batches of the open tick add, but for those in shards; and the shards' blobs.
+
+        These are durable before the seal: what is sealed is there. What is never sealed is found by nobody, and removed
+        later.
+        """
+        parts, tick, count = self._owner.parts, self._place + 1, len(self.parts)
+        if all(len(batch) == count for batch in gathered):
+            whole, theirs = parts.taken_out(super().combine(gathered))
+            cut = parts.by_shard(theirs)
+            self._owner.take(self._keys_for(cut))
+            return [*whole, self._owner.put(tick, cut)]
+        # Some of it was gathered elsewhere: who has the shards brings it together.
+        batches = [batch if len(batch) > count else self._bundled(batch) for batch in gathered]
+        bundles: dict[int, list[bytes]] = {}
+        for *_, pieces in batches:
+            for number, piece in pieces:
+                bundles.setdefault(number, []).append(piece)
+        stored = [each for told in self._done(self._store_tasks(tick, bundles)) for each in told]
+        return [*super().combine([own for *own, _ in batches]), sorted(stored)]
+
+    def _bundled(self, batch: Sequence[codec.Plain]) -> list[codec.Plain]:
+        """What was gathered here, as if it had been gathered elsewhere."""
+        own, theirs = self._owner.parts.taken_out(batch)
+        return [*own, self._owner.parts.bundled(theirs)]
+
+    def _store_tasks(self, tick: int, bundles: dict[int, list[bytes]]) -> list[StoreTask]:
+        """Each with the bundles of some numbers, and the keys of all shards that may be in these."""
+        shards = range(self.plan.shards)
+        closed = frozenset(number for number, part in self._sharded.items() if not part.is_open)
+        cut: list[list[int]] = [[] for _ in range(self._spread(len(bundles)))]
+        for number in sorted(bundles):
+            cut[number % len(cut)].append(number)
+        within = [[shard for number in some for shard in shards[number :: bundles_of(len(shards))]] for some in cut]
+        return [
+            StoreTask(tick, [bundles[number] for number in some], closed, self._keys_for(own))
+            for some, own in zip(cut, within, strict=True)
+            if some
+        ]
 
     @property
     def gathers_ahead(self) -> bool:
@@ -148,20 +175,24 @@ class ShardedCore(LiveCore):
     def _told(self, *, stores: bool) -> list[tuple[int, Any]]:
         """What all shards that have ever counted anything say, in the order of their numbers."""
         seal = self._holding.macs(self.after + self._base)
-        task = ShardTask(self._base, seal, tuple(self._ticks), self._shards, stores, self._keys_for(self._shards))
-        workers = self._holding.workers
-        if workers is None:
-            found = self._owner.of(task)
-        else:
-            count = max(1, min(workers.spread(), len(self._shards)))
-            cut: list[dict[int, ShardBlobs]] = [{} for _ in range(count)]
-            for shard, blobs in self._shards.items():
-                cut[shard % count][shard] = blobs
-            tasks = [replace(task, shards=some, keys=self._keys_for(some)) for some in cut if some]
-            found = [each for answered in workers.ask(tasks) for each in answered]
-        return sorted(found, key=lambda each: each[0])
+        task = ShardTask(self._base, seal, tuple(self._ticks), {}, stores)
+        cut: list[dict[int, ShardBlobs]] = [{} for _ in range(self._spread(len(self._shards)))]
+        for shard, blobs in self._shards.items():
+            cut[shard % len(cut)][shard] = blobs
+        tasks = [replace(task, shards=some, keys=self._keys_for(some)) for some in cut if some]
+        return sorted((each for told in self._done(tasks) for each in told), key=lambda each: each[0])
 
-    def _keys_for(self, shards: Iterable[int]) -> dict[int, bytes]:
+    def _spread(self, most: int) -> int:
+        """Into how many tasks so many things are cut."""
+        workers = self._holding.workers
+        return 1 if workers is None else max(1, min(workers.spread(), most))
+
+    def _done(self, tasks: Sequence[ShardTask | StoreTask]) -> list[list[Any]]:
+        """What comes of tasks, by whoever has the shards."""
+        workers = self._holding.workers
+        return [self._owner.of(task) for task in tasks] if workers is None else workers.ask(tasks)
+
+    def _keys_for(self, shards: Collection[int]) -> dict[int, bytes]:
         """What the keys of some shards follow from, closed for whoever has the shards key."""
         keys, life = Keys(self._keys.opener), self._holding.told.incarnation
         for shard in shards:

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pianissimo.durable.key_ring import read_secret
 from pianissimo.errors import PianissimoError
 from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_owner import ShardOwner
-from pianissimo.workers import GatheredPiece, Gatherer, GatherPlan
+from pianissimo.workers import Gatherer, GatherPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,16 @@ def gather_rows(job: Job, tick: int, options: dict[str, Any], batches: Iterable[
     import polars as pl
     import pyarrow as pa
 
-    gatherer = _gatherer(job.plan, job.names)
-    pieces: list[GatheredPiece] = []
-    fault = b""
+    frames = (pl.from_arrow(batch) for batch in batches if batch.num_rows)
+    content = fault = b""
     try:
-        for batch in batches:
-            frame = pl.from_arrow(batch)
-            if batch.num_rows:
-                pieces.append(gatherer.gathered(tick, frame, **options))
-        if pieces:
-            pieces = [gatherer.combined(pieces)]
+        first = next(frames, None)
+        if first is None:
+            return
+        content = _gatherer(job.plan, job.names).gathered(tick, chain([first], frames), **options).content
     except PianissimoError as error:
-        pieces, fault = [], pickle.dumps((type(error).__name__, str(error)))
-    if pieces or fault:
-        content = pieces[0].content if pieces else b""
-        yield pa.RecordBatch.from_pydict({"piece": [content], "fault": [fault]}, schema=_SCHEMA())
+        fault = pickle.dumps((type(error).__name__, str(error)))
+    yield pa.RecordBatch.from_pydict({"piece": [content], "fault": [fault]}, schema=_SCHEMA())
 
 
 ROWS = "piece binary, fault binary"

@@ -62,16 +62,16 @@ class LivePart:
 
     def update(self, content: Any) -> None:
         """Count events, while any release is to come."""
-        if self._is_open():
+        if self.is_open:
             self.run.update(self._own(content))
 
     def gather(self, content: Any) -> codec.Plain:
         """What some events of the open tick add, as plain data; None where they do not count any more."""
-        return self.run.gather(self._own(content)) if self._is_open() else None
+        return self.run.gather(self._own(content)) if self.is_open else None
 
     def from_elsewhere(self, gathered: codec.Plain) -> codec.Plain:
         """What some events of the open tick add, of what was gathered without a state."""
-        return self.run.from_elsewhere(gathered) if self._is_open() else None
+        return self.run.from_elsewhere(gathered) if self.is_open else None
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
         """What batches of the open tick add together; None where they do not count any more."""
@@ -112,7 +112,7 @@ class LivePart:
 
     def is_due(self, tick: int) -> bool:
         """Whether the run makes a release at a tick."""
-        return not tick % self.every and self._is_open()
+        return not tick % self.every and self.is_open
 
     def _tables(self, tick: int, release: Release[Any]) -> dict[str, pl.DataFrame]:
         windows: dict[int | None, Release[Any]] = {None: release}
@@ -157,7 +157,9 @@ class LivePart:
     def _own(self, content: Any) -> Any:
         return content if self._user is None else self.queries[0].user_batch(content)
 
-    def _is_open(self) -> bool:
+    @property
+    def is_open(self) -> bool:
+        """Whether any release is to come."""
         return self.run.is_open
 
 

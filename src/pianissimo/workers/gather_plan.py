@@ -1,7 +1,7 @@
 """What whoever gathers needs to know, and what comes back: plain data on both ways, and no secret on the way there."""
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -13,6 +13,7 @@ from pianissimo.noise import Noise, Secret
 from pianissimo.noise.name_keys import NamesOnly, names_check, names_root
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.live_core import LiveCore
+from pianissimo.workers.bundles import ShardedParts
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -99,22 +100,22 @@ class Gatherer:
         noise = NamesOnly(names)
         chosen = StreamPlan.from_plain(plan.chosen)
         self._core = LiveCore(chosen, lambda _: noise, after=plan.after, by_name=True)
+        self._sharded = ShardedParts(chosen)
 
-    def gathered(self, tick: int, batch: object, **options: Any) -> GatheredPiece:
-        """What a batch of a tick adds."""
-        return GatheredPiece(tick, codec.pack("gathered", 1, self._core.gather_at(tick, batch, **options)))
-
-    def combined(self, pieces: Sequence[GatheredPiece]) -> GatheredPiece:
-        """What several pieces of a tick add together, in their order."""
-        if len(pieces) == 1:
-            return pieces[0]
-        whole = self._core.combine_elsewhere([unpacked(each) for each in pieces])
-        return GatheredPiece(pieces[0].tick, codec.pack("gathered", 1, whole))
+    def gathered(self, tick: int, batches: Iterable[object], **options: Any) -> GatheredPiece:
+        """What batches of a tick, one or more, add together, in their order."""
+        pieces = [self._core.gather_at(tick, batch, **options) for batch in batches]
+        standing, own = pieces[0] if len(pieces) == 1 else self._core.combine_elsewhere(pieces)
+        content = [standing, own]
+        if self._sharded.mechanisms:
+            own, theirs = self._sharded.taken_out(own)
+            content = [standing, own, self._sharded.bundled(theirs)]
+        return GatheredPiece(tick, codec.pack("gathered", 1, content))
 
     def of(self, some: Range, rules: Any = None) -> GatheredRange:
         """What a range adds."""
         read = some.read(rules)
-        pieces = [self.gathered(tick, rows, **read.options) for tick, rows in read.rows]
+        pieces = [self.gathered(tick, [rows], **read.options) for tick, rows in read.rows]
         return GatheredRange(pieces, read.report)
 
     def __repr__(self) -> str:
@@ -127,7 +128,7 @@ class Gatherer:
 def unpacked(piece: GatheredPiece) -> codec.Plain:
     """The content of a piece."""
     content = codec.unpack("gathered", 1, piece.content)
-    if not (isinstance(content, list) and len(content) == 2):
+    if not (isinstance(content, list) and len(content) in (2, 3)):
         raise StateError("what was gathered must be of this version, got another; use one version everywhere")
     return content
 
