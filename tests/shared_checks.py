@@ -10,7 +10,7 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.errors import HorizonError
-from pianissimo.mechanism import Mechanism, Run
+from pianissimo.mechanism import Mechanism, Run, in_shards
 from pianissimo.noise.keyed import Integers, Keys, Noise, PathPart
 from pianissimo.testing import NoNoise, SeededNoise
 
@@ -90,6 +90,25 @@ def check_combining(mechanism: Mechanism[Any, Any, Any], batch: Sequence[Any], c
     assert codec.pack("gathered", 1, run.combine(pieces)) == whole
     by_step = run.combine([run.combine(pieces[:2]), *pieces[2:]])
     assert codec.pack("gathered", 1, by_step) == whole
+    if in_shards(mechanism):
+        check_cutting(mechanism, pieces, run.combine(pieces))
+
+
+def check_cutting(mechanism: Any, pieces: Sequence[codec.Plain], whole: codec.Plain) -> None:
+    """What is cut into bundles, brought together and cut by shard is the whole cut by shard, byte for byte."""
+    for bundles, shards in ((1, 5), (3, 6), (4, 4)):
+        cut = mechanism.split(whole, shards)
+        bundled = [mechanism.split(piece, bundles) for piece in pieces]
+        found: dict[int, codec.Plain] = {}
+        for number in range(bundles):
+            own = [codec.unpack("x", 1, codec.pack("x", 1, each[number])) for each in bundled if number in each]
+            together = mechanism.combine(own) if len(own) > 1 else own[0] if own else None
+            within = {} if together is None else mechanism.split(together, shards)
+            assert all(shard % bundles == number for shard in within)
+            found |= within
+        assert {shard: codec.pack("x", 1, each) for shard, each in found.items()} == {
+            shard: codec.pack("x", 1, each) for shard, each in cut.items()
+        }
 
 
 def stored(run: Run[Any, Any, Any]) -> bytes:

@@ -31,13 +31,14 @@ def bundles_of(shards: int) -> int:
 
 
 class ShardedParts:
-    """The parts of a stream whose state shards have; none where it has no shards."""
+    """The parts of a stream whose state shards have."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self.shards = plan.shards
-        parts = enumerate(answered_together(plan)) if plan.shards > 1 else ()
         self.mechanisms: dict[int, Any] = {
-            number: answered[0].mechanism for number, answered in parts if in_shards(answered[0].mechanism)
+            number: answered[0].mechanism
+            for number, answered in enumerate(answered_together(plan))
+            if in_shards(answered[0].mechanism)
         }
         """By their numbers in the stream."""
 

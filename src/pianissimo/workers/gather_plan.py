@@ -100,14 +100,14 @@ class Gatherer:
         noise = NamesOnly(names)
         chosen = StreamPlan.from_plain(plan.chosen)
         self._core = LiveCore(chosen, lambda _: noise, after=plan.after, by_name=True)
-        self._sharded = ShardedParts(chosen)
+        self._sharded = ShardedParts(chosen) if chosen.shards > 1 else None
 
     def gathered(self, tick: int, batches: Iterable[object], **options: Any) -> GatheredPiece:
         """What batches of a tick, one or more, add together, in their order."""
         pieces = [self._core.gather_at(tick, batch, **options) for batch in batches]
         standing, own = pieces[0] if len(pieces) == 1 else self._core.combine_elsewhere(pieces)
         content = [standing, own]
-        if self._sharded.mechanisms:
+        if self._sharded is not None:
             own, theirs = self._sharded.taken_out(own)
             content = [standing, own, self._sharded.bundled(theirs)]
         return GatheredPiece(tick, codec.pack("gathered", 1, content))
