@@ -33,7 +33,7 @@ def stream_of(shards: int, *, show_from: int = 1) -> Stream:
     return Stream("s", budget=Budget(1, 1e-12), horizon=YEAR, queries=queries, shards=shards, history=0)
 
 
-def driver_of(stream: Stream, folder: Path) -> ShardedCore:
+def driver_of(stream: Stream, folder: Path, workers: Any = None) -> ShardedCore:
     """The driver's part that has to do with shards, without seals in a store: their digests are made up."""
     plan, keys = stream.plan(), Keys(SECRET)
     told = ShardPlan(
@@ -44,7 +44,7 @@ def driver_of(stream: Stream, folder: Path) -> ShardedCore:
         check=shards_check(Keys(keys.opener), LIFE),
         folder=str(folder),
     )
-    holding = Holding(told, SECRET, macs=lambda tick: hashlib.blake2b(b"%d" % tick, digest_size=32).digest())
+    holding = Holding(told, SECRET, lambda tick: hashlib.blake2b(b"%d" % tick, digest_size=32).digest(), workers)
     return ShardedCore(plan, lambda _: KeyedNoise(bytes(SECRET)), holding)
 
 

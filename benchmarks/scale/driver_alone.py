@@ -1,8 +1,8 @@
 """S5: the driver alone, with its store, over shards that are made up: how long it takes for a tick.
 
 Digests of what ticks add, the shards' answers and the digests of their states are random bytes and names. All else is
-the product: seal, tasks as they travel, answers put together, release, witness. What it leaves out is to combine and
-cut the pieces of a tick, which takes some time for each key (`one_shard`, `many_shards`).
+the product: seal, tasks as they travel, answers put together, release, witness. What was gathered elsewhere for shards,
+which the driver passes on as it came, is measured by itself: it takes some time for each label.
 """
 
 import pickle
@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from benchmarks.scale.cut_streams import ManyExecutors, names_of, opened, stream_of
+from benchmarks.measure import cpu_seconds
+from benchmarks.scale.cut_streams import ManyExecutors, driver_of, names_of, opened, stream_of
 from benchmarks.scale.figures import Figure, check, spread
-from pianissimo.shards.shard_task import ShardTask
+from pianissimo.shards.shard_task import ShardTask, StoreTask
+from pianissimo.workers.gather_plan import GatherPlan, unpacked
 
 SMALL, LARGE = (256, 10, (4,)), (4096, 16, (0, 24, 244))
 """Shards, ticks, and how many labels each shard shows."""
+
+FEW_LABELS, MANY_LABELS = 20_000, 1_000_000
+"""In each of the pieces that are passed on."""
+
+PIECES = 8
 
 EXECUTORS = 64
 
@@ -38,13 +46,15 @@ class MadeUpShards(ManyExecutors):
         self.sent = 0
         """Bytes of the last tasks."""
 
-    def ask(self, tasks: Sequence[ShardTask]) -> list[Any]:
+    def ask(self, tasks: Sequence[Any]) -> list[Any]:
         """What they say, through the bytes that a pipe or a network would have."""
         packed = [pickle.dumps(task) for task in tasks]
         self.sent = sum(map(len, packed))
         return [pickle.loads(pickle.dumps(self._said(task))) for task in tasks]
 
-    def _said(self, task: ShardTask) -> list[tuple[int, Any]]:
+    def _said(self, task: ShardTask | StoreTask) -> list[Any]:
+        if isinstance(task, StoreTask):
+            return [[shard, bytes(32), 600_000] for shard in sorted(task.keys)]
         if task.stores:
             return [(shard, (bytes(32), 6_600_000)) for shard in task.shards]
         return [(shard, self._answers[shard]) for shard in task.shards]
@@ -71,8 +81,38 @@ def measured(shards: int, ticks: int, shown: int) -> tuple[list[float], int]:
     return seconds, workers.sent
 
 
+def passed_on(shards: int, labels: int) -> tuple[float, int]:
+    """CPU seconds of the driver for each label of the pieces of a tick, and the bytes of the tasks."""
+    with tempfile.TemporaryDirectory() as name:
+        workers = MadeUpShards(0, shards)
+        stream = stream_of(shards)
+        core = driver_of(stream, Path(name), workers)
+        told = core._holding.told
+        plan = GatherPlan(
+            chosen=told.chosen,
+            after=0,
+            incarnation=told.incarnation,
+            config_digest=told.config_digest,
+            names_check=None,
+        )
+        piece = plan.gatherer(None).gathered(1, [pl.DataFrame({"key": names_of(labels)})])
+        found: list[Any] = []
+
+        def pass_on() -> None:
+            found.append(core.combine([core.from_elsewhere(unpacked(piece)) for _ in range(PIECES)]))
+
+        seconds = cpu_seconds(pass_on)
+        check(len(found[0][-1]) == shards, "each shard must have something")
+        check(workers.sent > PIECES * labels * len("key-10000000000"), "all labels must be passed on")
+    return seconds / (PIECES * labels), workers.sent
+
+
 def figures(*, small: bool) -> Iterator[Figure]:
     shards, ticks, sizes = SMALL if small else LARGE
+    labels = FEW_LABELS if small else MANY_LABELS
+    own, size = passed_on(shards, labels)
+    yield Figure(what="a label that a piece brings, passed on by the driver", value=own * 1e9, unit="ns of CPU")
+    yield Figure(what="the same, in tasks", value=size / (PIECES * labels), unit="bytes")
     for shown in sizes:
         seconds, sent = measured(shards, ticks, shown)
         what = f"{shards} shards, {shown * shards:,} labels shown: a tick of the driver"

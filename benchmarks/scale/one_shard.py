@@ -1,7 +1,7 @@
 """S1: one shard of 244,000 keys, one of 4096 that have a thousand million together, over many ticks.
 
-A tick has the events that such a shard gets of 7e8 a minute. What is timed is the code of the product: what the driver
-stores for the shard, what the shard adds, what it answers, the state it stores, and how it is made again by one who has
+A tick has the events that such a shard gets of 7e8 a minute. What is timed is the code of the product: what is cut and
+stored for the shard, what the shard adds, what it answers, the state it stores, and how it is made again by one who has
 lost it. CPU seconds of this process.
 """
 
@@ -43,7 +43,7 @@ class Laws:
     """Keys that had events in a tick, on average."""
 
     stored: list[float]
-    """The driver cuts what a tick adds and stores it for the shard."""
+    """What a tick adds, one piece, is cut and stored for the shard, by whoever has it."""
 
     added: list[float]
     released: list[float]
@@ -145,12 +145,14 @@ def figures(*, small: bool) -> Iterator[Figure]:
     yield Figure(what="ticks", value=ticks, unit="run")
     yield Figure(what="keys with events in a tick", value=laws.moved, unit="")
     yield Figure(what="labels that are shown at the end", value=laws.shown, unit="")
-    yield from spread("driver: cut and store what a tick adds", laws.stored)
+    yield from spread("cut and store what a tick adds", laws.stored)
     yield from spread("add", laws.added)
     yield from spread("release", laws.released)
     yield from spread("store the state", laws.snapshots)
     yield from spread("miss", laws.misses)
-    yield Figure(what="driver, a key that had events", value=np.median(laws.stored) / laws.moved * 1e9, unit="ns")
+    yield Figure(
+        what="cut and store, a key that had events", value=np.median(laws.stored) / laws.moved * 1e9, unit="ns"
+    )
     yield Figure(what="add, a key that had events", value=np.median(laws.added) / laws.moved * 1e9, unit="ns")
     yield Figure(what="release, a key", value=np.median(laws.released) / keys * 1e9, unit="ns")
     yield Figure(what="store the state, a key", value=np.median(laws.snapshots) / keys * 1e9, unit="ns")

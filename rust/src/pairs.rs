@@ -87,6 +87,19 @@ impl PairTable {
         Ok(())
     }
 
+    /// All pairs in order, each as often as it has units, as `restore` takes them.
+    pub fn units(&self) -> Vec<u64> {
+        let mut found = Vec::with_capacity(self.len());
+        for shard in &self.shards {
+            for (place, &cell) in shard.cells.iter().enumerate().filter(|(_, cell)| **cell != 0) {
+                let count = shard.held.get(place).map_or(1, |&held| held as usize);
+                found.extend(std::iter::repeat_n(cell - 1, count));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
     #[inline]
     fn mix(&self, pair: u64) -> u64 {
         mixed(pair, self.seed)

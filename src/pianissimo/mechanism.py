@@ -4,7 +4,7 @@ What can be known without data (parameters, guarantee, error) is a frozen `Mecha
 state. The life cycle (ticks, horizon, storing) is in `Run` and nowhere else.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
@@ -24,6 +24,7 @@ from pianissimo.stored_parts import (
     plain_parts,
     restore,
     stored_parts,
+    whole_logs_of,
 )
 
 Batch = TypeVar("Batch")
@@ -99,13 +100,18 @@ class Conversing(Generic[Value]):
 
     def release(self: Any, state: Any, tick: int, noise: Noise) -> Value:
         talk: Conversation[Value] = self.converse(state, tick, noise)
-        try:
-            question = next(talk)
-            while True:
-                question = talk.send([self.answer(state, question, tick, noise)])
-        except StopIteration as end:
-            value: Value = end.value
-            return value
+        return answered(talk, lambda question: self.answer(state, question, tick, noise))
+
+
+def answered(talk: Conversation[Value], answer: Callable[[Any], Any]) -> Value:
+    """What comes of a conversation with one who has the whole state."""
+    try:
+        question = next(talk)
+        while True:
+            question = talk.send([answer(question)])
+    except StopIteration as end:
+        value: Value = end.value
+        return value
 
 
 def in_shards(mechanism: Any) -> bool:
@@ -240,14 +246,16 @@ class Run(Generic[Batch, State, Value]):
             self._check_open()
             self.mechanism.add(self._state, gathered)
 
-    def dump(self) -> codec.Plain:
-        """The state between two ticks as plain data, without what `log` gives tick by tick.
+    def dump(self, *, whole: bool = False) -> codec.Plain:
+        """The state between two ticks as plain data: without what `log` gives tick by tick, or `whole`, with it.
 
         It holds exact counts: keep it as secret as the events, and `load` it once. Two runs that go on from it with
         different events have the same noise over different data, whose difference is the truth.
         """
         with self._guard:
-            return {"tick": self._tick, "mechanism": self._identity, "state": plain_parts(self._state)}
+            content = {"tick": self._tick, "mechanism": self._identity, "state": plain_parts(self._state)}
+            logs = whole_logs_of(self._logged()) if whole else {}
+            return content | ({"log": logs} if logs else {})
 
     @property
     def log_length(self) -> int:
@@ -288,7 +296,7 @@ class Run(Generic[Batch, State, Value]):
                 if not (isinstance(tick, int) and 0 <= tick <= self._horizon):
                     raise StateError("a stored state must stand at a tick of its horizon, got another number")
                 state = self.mechanism.start(self._noise)
-                restore(state, content["state"], logs)
+                restore(state, content["state"], [content["log"]] if "log" in content else logs)
             except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
                 raise StateError("a stored state must have the content of this version, got other content") from None
             self._tick, self._state = tick, state

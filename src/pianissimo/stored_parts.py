@@ -54,6 +54,14 @@ class Lasting(Logged, Protocol):
         """After how many releases there should be something, and is not."""
 
 
+@runtime_checkable
+class WhollyLogged(Logged, Protocol):
+    """One whose entries can be told as one, where it is stored without their help."""
+
+    def whole_log(self) -> codec.Plain:
+        """All entries as one, which `take_logged` takes for them; None where there are none."""
+
+
 def is_shaped(part: object, shape: type) -> bool:
     """Whether something has the shape of a protocol: as `isinstance` tells it, but found out once a class."""
     place = (type(part), shape)
@@ -82,6 +90,14 @@ def checkpoint_of(parts: dict[str, Logged]) -> codec.Plain:
     """What some parts of a state keep for long of the last tick; None where nothing is."""
     found = {name: cast(Lasting, part).checkpoint() for name, part in parts.items() if is_shaped(part, Lasting)}
     return {name: content for name, content in found.items() if content is not None} or None
+
+
+def whole_logs_of(parts: dict[str, Logged]) -> dict[str, codec.Plain]:
+    """All that some parts of a state have logged, of each as one."""
+    found = {
+        name: cast(WhollyLogged, part).whole_log() for name, part in parts.items() if is_shaped(part, WhollyLogged)
+    }
+    return {name: content for name, content in found.items() if content is not None}
 
 
 def lasting_of(parts: dict[str, Logged]) -> set[int]:

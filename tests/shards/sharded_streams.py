@@ -45,6 +45,15 @@ def stream_of(shards: int, unit: Any = "event", **changed: Any) -> pp.Stream:
             pp.Trending("new", key="label", threshold=50),
             pp.Alarm("many", where="amount > 8", threshold=50),
         ]
+    else:
+        queries += [
+            pp.Histogram("found", key="label"),
+            pp.Histogram("now_and_then", key="label", every=2),
+            pp.Histogram("holders", key="label", count="users"),
+            pp.Histogram("of_listed", key="label", domain=["a", "b"], count="users"),
+            pp.Mean("mean", value="amount", range=(0, 10), key="label"),
+            pp.Sum("total", value="amount", range=(-3, 10), key="label"),
+        ]
     settings = {"budget": pp.Budget(8, 1e-6), "horizon": 16, "queries": queries, "unit": unit} | changed
     return pp.Stream("s", shards=shards, **settings)
 

@@ -155,7 +155,6 @@ def test_what_is_not_there_over_shards_is_refused_with_a_reason() -> None:
     refused: list[tuple[Any, dict[str, Any]]] = [
         ("shards = 1", {"queries": [pp.Quantiles("q", value="amount", range=(0, 10))], "unit": pp.user("user")}),
         ("shards = 1", {"queries": [pp.Distinct("d", key="label")], "unit": pp.user("user")}),
-        ("shards = 1", {"queries": [pp.Histogram("h", key="label")], "unit": pp.user("user")}),
         ("shards = 1", {"queries": [pp.Count("n")], "unit": pp.user("user", within="4h"), "tick": "1h"}),
         ("windows over shards", {"queries": [pp.Count("n", per=2)]}),
         ("windows over shards", {"history": 3}),

@@ -290,6 +290,11 @@ impl PyPairTable {
         self.0.take_fresh().into_pyarray(py)
     }
 
+    /// All pairs in order, each as often as it has units.
+    fn units<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
+        py.detach(|| self.0.units()).into_pyarray(py)
+    }
+
     /// Takes units of these pairs again, as `take_fresh` gave them.
     fn restore(&mut self, py: Python<'_>, pairs: PyReadonlyArray1<'_, u64>) -> PyResult<()> {
         let pairs = contiguous(pairs.as_slice())?;

@@ -122,7 +122,7 @@ class ShardOwner:
         last, seal = task.ticks[-1].tick, task.ticks[-1].seal
         for part in parts.values():
             part.run.stand_after(last // part.every)
-        content = codec.pack(STATE, 1, [part.run.dump() for part in parts.values()])
+        content = codec.pack(STATE, 1, [part.run.dump(whole=True) for part in parts.values()])
         name, blob = self.closed(STATE, last, shard, content)
         self.blobs.put(last, {name: blob})
         self._states[shard] = state_name(last, seal, name.digest), parts

@@ -26,6 +26,9 @@ from pianissimo.stream.live_core import LiveCore, NoiseFor, together
 from pianissimo.workers import Workers
 from pianissimo.workers.bundles import bundles_of
 
+TASK_BYTES = 2**24
+"""About so much of what a tick adds goes out in one task, unless a bundle has more: Spark refuses messages of 2^27."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holding:
@@ -99,7 +102,9 @@ class ShardedCore(LiveCore):
         """Each with the bundles of some numbers, and the keys of all shards that may be in these."""
         shards = range(self.plan.shards)
         closed = frozenset(number for number, part in self._sharded.items() if not part.is_open)
-        cut: list[list[int]] = [[] for _ in range(self._spread(len(bundles)))]
+        size = sum(len(piece) for pieces in bundles.values() for piece in pieces)
+        count = min(len(bundles), -(-size // TASK_BYTES))
+        cut: list[list[int]] = [[] for _ in range(max(count, self._spread(len(bundles))))]
         for number in sorted(bundles):
             cut[number % len(cut)].append(number)
         within = [[shard for number in some for shard in shards[number :: bundles_of(len(shards))]] for some in cut]

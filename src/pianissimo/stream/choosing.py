@@ -17,13 +17,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Unit, float_up
-from pianissimo.mechanism import in_shards
+from pianissimo.mechanism import BySlot, in_shards
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.shared.expected import OPEN_HORIZON, Candidate, Share
@@ -167,6 +167,11 @@ def _check_per(queries: Sequence[Query], longest: int) -> None:
             )
 
 
+def _by_name(mechanism: Any) -> Any:
+    """What gathers without looking at a state, which is elsewhere."""
+    return mechanism.by_name() if isinstance(mechanism, BySlot) else mechanism
+
+
 Way = list[list[Candidate]]
 """For each query its candidates, best first, under one split of the budget."""
 
@@ -179,6 +184,7 @@ def _over_shards(queries: Sequence[Query], ways: list[Way], *, of_users: bool) -
     """
 
     def kept_in(options: list[Candidate]) -> list[Candidate]:
+        options = [replace(each, mechanism=_by_name(each.mechanism)) for each in options]
         if not of_users and not any(each.selectable and in_shards(each.mechanism) for each in options):
             return options
         return [each if in_shards(each.mechanism) else replace(each, selectable=False) for each in options]
@@ -189,7 +195,7 @@ def _over_shards(queries: Sequence[Query], ways: list[Way], *, of_users: bool) -
         able = [[any(each.selectable for each in options) for options in way] for way in kept]
         query = next(query for place, query in enumerate(queries) if not any(way[place] for way in able))
         raise ParameterError(
-            f"query {query.name!r} must be a count, sum or histogram of listed labels of users whose totals run on, "
+            f"query {query.name!r} must be a count, sum, mean or histogram of users whose totals run on, "
             f"where a stream of users has shards, got {query.called}: over shards it is not there yet; use shards = 1"
         )
     return found

@@ -12,7 +12,7 @@ labels that the ticks before have given slots are in it by these, and a user who
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, LabelIndex, any_too_long
+from pianissimo.mechanism import Conversation, Value, answered
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.plan import NoisePlan
 from pianissimo.stored_parts import Storable
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
@@ -32,23 +34,28 @@ from pianissimo.users.user_table import (
     OpenRows,
     PairUnits,
     Rows,
+    Slots,
     UnitRows,
     Units,
     UserRows,
     UserUnits,
     joined_rows,
     rows_by_name,
+    users_by_shard,
 )
 
 
-class AcceptedRows(NamedTuple):
-    """What a tick let in: of each unit the slot of its label, and the columns beside it."""
+class LetIn(NamedTuple):
+    """What a cap lets in that was not in before: secret."""
 
-    columns: list[Column]
-    """No columns at all where there is nothing."""
+    over: int
+    """How many users are above the cap."""
 
-    in_tick: NDArray[np.bool_]
-    """Whether each is of the tick itself and within the cap that held when it began, so that a window counts it."""
+    slots: Slots
+    """The labels of which there is any, each once where one has the whole state."""
+
+    moves: NDArray[np.int64]
+    """What is let in of each, one number or several."""
 
 
 class AcceptedUnits:
@@ -84,26 +91,40 @@ class AcceptedUnits:
         labels = rows.labels[within]
         self._pending.append([order.astype(np.uint32) if self._last < 2**32 else order, labels, *beside])
 
-    def close(self, tick: int, noise: Noise) -> AcceptedRows:
-        """Test the cap at the end of a tick, and let in what is within it now."""
-        begun = self.course.cap
-        self.pairs.close()
-        raised = self.course.close(self.users, tick, noise)
-        cap, since = self.course.cap, begun if tick > 1 else self.course.cap
-        found, in_tick = [], []
-        for rows in (self._left_out, self._pending) if raised else (self._pending,):
-            columns = rows.take(lambda before: before < cap)
-            if columns:
-                found.append(columns[1:])
-                in_tick.append((columns[0] < since) & (rows is self._pending))
+    def converse(self, tick: int, noise: Noise) -> Conversation[list[list[Any]]]:
+        """Test the cap at the end of a tick: the answers of whoever has users, round after round.
+
+        The first are under the cap that held when the tick began. Each that it is raised to is asked for in turn.
+        """
+        level, rounds = self.course.level, list[list[Any]]()
+        while True:
+            rounds.append((yield [self.course.cap, len(rounds)]))
+            if not self.course.is_raised(sum(over for over, *_ in rounds[-1]), tick, noise):
+                break
+        self.course.settle(level, tick)
+        return rounds
+
+    def let_in(self, question: Sequence[int], tick: int) -> tuple[int, list[Column]]:
+        """How many users are above a cap, and what it lets in that was not in before.
+
+        That is of each unit the slot of its label and the columns beside it; no columns at all where there is nothing.
+        """
+        cap, earlier = question
+        if not earlier:
+            self.pairs.close()
+        if cap != self.users.cap:
+            self.users.set_cap(cap)
+        found = [self._pending.take(lambda before: before < cap)]
+        if earlier:
+            found.append(self._left_out.take(lambda before: before < cap))
         rest = self._pending.take_all()
         if rest:
             self._left_out.append(rest)
+        over = self.users.over
         if self.course.ends_period(tick):
             self.users.clear()
             self.pairs.clear()
-        whole = [np.concatenate(pieces) for pieces in zip(*found, strict=True)]
-        return AcceptedRows(whole, np.concatenate(in_tick) if in_tick else np.zeros(0, dtype=np.bool_))
+        return over, [np.concatenate(parts) for parts in zip(*[rows[1:] for rows in found if rows], strict=True)]
 
     def to_plain(self) -> codec.Plain:
         return [part.to_plain() for part in self._parts]
@@ -118,6 +139,73 @@ class AcceptedUnits:
 
     def __repr__(self) -> str:
         return "AcceptedUnits(hidden)"
+
+
+class OfAcceptedUnits(Generic[Value]):
+    """A mechanism by label of what a cap lets in, as a base class. Its users may be in shards, which draw nothing.
+
+    Labels, what they count and their noise are with whoever asks the shards. `moves(columns)` is what units add to
+    their labels, and `closed(state, rounds, tick, noise)` what is published of what came in, round after round.
+    """
+
+    __slots__ = ()
+    shard_plans: ClassVar[tuple[NoisePlan, ...]] = ()
+
+    def split(self, gathered: codec.Plain, shards: int) -> dict[int, codec.Plain]:
+        return dict(cut_by_shard(gathered, shards))
+
+    def release(self: Any, state: Any, tick: int, noise: Noise) -> Value:
+        # The same conversation with oneself, in which labels are known by their slots.
+        talk = state.units.converse(tick, noise)
+        rounds = answered(talk, lambda question: self._let_in(state, question, tick))
+        value: Value = self.closed(state, [own for (own,) in rounds], tick, noise)
+        return value
+
+    def converse(self: Any, state: Any, tick: int, noise: Noise) -> Conversation[Value]:
+        rounds = yield from state.units.converse(tick, noise)
+        value: Value = self.closed(state, [slots_of(state.index, each) for each in rounds], tick, noise)
+        return value
+
+    def answer(self, state: Any, question: Any, tick: int, noise: Noise) -> list[Any]:  # noqa: ARG002
+        """How many users are above a cap, and what labels grow by for the units that it lets in."""
+        over, slots, moves = self._let_in(state, question, tick)
+        return [over, state.index.labels.gather(slots), moves]
+
+    def _let_in(self: Any, state: Any, question: Any, tick: int) -> LetIn:
+        over, columns = state.units.let_in(question, tick)
+        return LetIn(over, *self.moves(columns or [NO_SLOTS] * 2))
+
+
+def in_window(earlier: int, tick: int) -> bool:
+    """Whether a window counts what a round of a tick let in: under the cap that held when the tick began, or at tick 1.
+
+    Where the cap is raised at tick 1, before anything was released, the higher one counts as that.
+    """
+    return not earlier or tick == 1
+
+
+def slots_of(index: LabelIndex, answers: Sequence[Sequence[Any]]) -> LetIn:
+    """What all shards let in under one cap, by the slots of one index."""
+    labels = pl.concat([NO_LABELS, *(own for _, own, _ in answers)])
+    slots = index.slots_or_new(labels).astype(np.uint32)
+    return LetIn(sum(over for over, *_ in answers), slots, np.concatenate([moves for *_, moves in answers], axis=-1))
+
+
+def cut_by_shard(gathered: Sequence[codec.Plain], shards: int) -> dict[int, list[codec.Plain]]:
+    """What each shard counts of rows that are stored by name, with the columns beside them: her own of each user."""
+    names, counts, labels, numbers, *beside = gathered
+    found = {}
+    for shard, users, rows in users_by_shard(names, counts, shards):
+        # Labels in the order in which they appear in the rows, as they are gathered.
+        used, first, places = np.unique(numbers[rows], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), dtype=np.uint32)
+        rank[order] = np.arange(len(order), dtype=np.uint32)
+        held = used[order]
+        own = labels.gather(held) if isinstance(labels, pl.Series) else labels[held]
+        columns = [codec.narrow(column) for column in (rank[places], *(each[rows] for each in beside))]
+        found[shard] = [names[users], codec.narrow(counts[users]), own, *columns]
+    return found
 
 
 def pairs_of(events: pl.DataFrame, most: int | None) -> pl.DataFrame:
@@ -215,14 +303,14 @@ def restored_rows(gathered: Sequence[codec.Plain], index: LabelIndex) -> UserRow
     """The rows that were stored, new labels with the next slots."""
     if len(gathered) == _BY_NAME:
         names, counts, labels, numbers = gathered
-        none = np.empty(0, dtype=np.uint32)
-        known, new = (none, labels) if isinstance(labels, pl.Series) else (labels, NO_LABELS)
-        gathered = [none, names, counts, known, new, numbers]
+        known, new = (NO_SLOTS, labels) if isinstance(labels, pl.Series) else (labels, NO_LABELS)
+        gathered = [NO_SLOTS, names, counts, known, new, numbers]
     slots, names, counts, known, new, numbers = gathered
     labels = np.concatenate([known, index.slots_or_new(new).astype(np.uint32)])
     return UserRows(slots, names, counts.astype(np.uint32), labels[numbers])
 
 
+NO_SLOTS = np.empty(0, dtype=np.uint32)
 NO_LABELS = pl.Series("key", [], dtype=pl.String)
 _BY_NAME = 4
 """So many parts have rows that are stored by name."""

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -33,7 +33,10 @@ from pianissimo.stored_parts import TRANSIENT
 from pianissimo.text_views import number_texts
 from pianissimo.users.accepted_units import (
     AcceptedUnits,
+    LetIn,
+    OfAcceptedUnits,
     checked_labels,
+    in_window,
     joined_labels,
     pairs_of,
     restored_rows,
@@ -71,7 +74,7 @@ class UserLabelSumsState:
 
 @identified("user-label-sums")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserLabelSums(UserBudget):
+class UserLabelSums(OfAcceptedUnits[UserEnds], UserBudget):
     """What sums and means of the accepted events of each label are made of, for labels that have passed a threshold.
 
     A batch is a table with the columns `user`, `label`, texts or lists of texts, and `value`, whole steps of the grid.
@@ -94,6 +97,8 @@ class UserLabelSums(UserBudget):
     >>> run.release().value.to_dict()
     {'home': [270, 630]}
     """
+
+    in_shards: ClassVar[bool] = True
 
     low: int
     """The least value of an event, in steps of the grid; lower ones are raised to it."""
@@ -242,18 +247,27 @@ class UserLabelSums(UserBudget):
 
         state.units.add(rows, coarse_steps)
 
-    def release(self, state: UserLabelSumsState, tick: int, noise: Noise) -> UserEnds:
+    def moves(self, columns: Sequence[Column]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Labels by their slots, and what A and B of each grow by."""
+        held, above = columns
+        slots, places = np.unique(held, return_inverse=True)
+        moves: NDArray[np.int64] = np.zeros((2, len(slots)), dtype=np.int64)
+        np.add.at(moves[0], places, above)
+        np.add.at(moves[1], places, self.span - above)
+        return slots.astype(np.uint32), moves
+
+    def closed(self, state: UserLabelSumsState, rounds: Sequence[LetIn], tick: int, noise: Noise) -> UserEnds:
+        """What is published of the units that came in, round after round."""
         units = state.units
-        accepted = units.close(tick, noise)
         more = len(state.index) - len(state.shown)
         state.totals = np.concatenate([state.totals, np.zeros((2, more), dtype=np.int64)], axis=1)
         state.shown = np.concatenate([state.shown, np.zeros(more, dtype=np.bool_)])
-        if accepted.columns:
-            slots, above = accepted.columns
-            state.totals += self._sums(slots, above, len(state.shown))
-            if state.segments is not None:
-                moved = self._sums(slots[accepted.in_tick], above[accepted.in_tick], len(state.shown))
-                state.segments.add_all(moved.T.ravel())
+        for earlier, (_, held, moves) in enumerate(rounds):
+            moved = np.zeros((len(state.shown), 2), dtype=np.int64)
+            np.add.at(moved, held, moves.T)
+            state.totals += moved.T
+            if state.segments is not None and in_window(earlier, tick):
+                state.segments.add_all(moved.ravel())
         if state.segments is not None:
             state.segments.close()
         place = units.course.place()
@@ -283,12 +297,6 @@ class UserLabelSums(UserBudget):
         ]
         above_low, below_high = map(check_answers, series)
         return UserEnds(labels, above_low, below_high, self.ends, window.law(counters), window.cut)
-
-    def _sums(self, slots: NDArray[np.uint32], above: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        found = np.zeros((2, count), dtype=np.int64)
-        np.add.at(found[0], slots, above)
-        np.add.at(found[1], slots, self.span - above)
-        return found
 
     def _visible(self, state: UserLabelSumsState) -> tuple[NDArray[np.int64], pl.Series]:
         state.visible = visible_labels(state.index, np.flatnonzero(state.shown), state.visible)

@@ -42,7 +42,10 @@ from pianissimo.users.accepted_units import (
     NO_LABELS,
     AcceptedUnits,
     LabelSlots,
+    LetIn,
+    OfAcceptedUnits,
     checked_labels,
+    in_window,
     joined_by_slot,
     joined_labels,
     pairs_of,
@@ -54,7 +57,7 @@ from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import HiddenRest, UserCounts, batch_column, codes_in
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import LARGEST_LIMIT, OpenRows, PairUnits, UnitRows, unit_rows
+from pianissimo.users.user_table import LARGEST_LIMIT, Column, OpenRows, PairUnits, UnitRows, unit_rows
 
 _ROUNDING_ERROR = 1e-9
 
@@ -115,7 +118,7 @@ class UserLabelsState:
 
 @identified("user-labels")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserLabels(UserBudget):
+class UserLabels(OfAcceptedUnits[UserCounts], UserBudget):
     """How many accepted events, or users, hold each label, for the labels that have passed a threshold.
 
     A batch is a table with the columns `user` and `label`: texts, or lists of texts. Deletions are not offered: of a
@@ -197,6 +200,11 @@ class UserLabels(UserBudget):
                 "unknown labels of users must have Gaussian noise, got a pure epsilon: how far its noise may lift a "
                 "label is bounded by its variance; allow a delta, or list the labels"
             )
+
+    @property
+    def in_shards(self) -> bool:
+        """Whether shards can have the users: by names, which whoever gathers knows."""
+        return not self.by_slot
 
     @property
     def bad(self) -> Fraction:
@@ -303,17 +311,24 @@ class UserLabels(UserBudget):
         rows = rows_of(pairs["user"].filter(pl.Series(codes >= 0)))
         return rows, None, rows.of(pl.Series(codes[codes >= 0])).to_numpy().astype(np.uint32)
 
-    def release(self, state: UserLabelsState, tick: int, noise: Noise) -> UserCounts:
+    def moves(self, columns: Sequence[Column]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Labels by their slots, and how many units each has."""
+        counts = np.bincount(columns[0])
+        slots = np.flatnonzero(counts)
+        return slots.astype(np.uint32), counts[slots]
+
+    def closed(self, state: UserLabelsState, rounds: Sequence[LetIn], tick: int, noise: Noise) -> UserCounts:
+        """What is published of the units that came in, round after round."""
         units = state.units
-        accepted = units.close(tick, noise)
         more = len(state.index) - len(state.counts)
         state.counts = np.concatenate([state.counts, np.zeros(more, dtype=np.int64)])
         state.shown = np.concatenate([state.shown, np.zeros(more, dtype=np.bool_)])
-        if accepted.columns:
-            (slots,) = accepted.columns
-            state.counts += np.bincount(slots, minlength=len(state.counts))
-            if state.segments is not None:
-                state.segments.add_all(np.bincount(slots[accepted.in_tick], minlength=len(state.counts)))
+        for earlier, (_, slots, moves) in enumerate(rounds):
+            moved = np.zeros(len(state.counts), dtype=np.int64)
+            np.add.at(moved, slots, moves)
+            state.counts += moved
+            if state.segments is not None and in_window(earlier, tick):
+                state.segments.add_all(moved)
         if state.segments is not None:
             state.segments.close()
         place, counters = units.course.place(), state.counters[0]

@@ -209,12 +209,20 @@ class PairUnits:
     def log(self) -> codec.Plain:
         return self._last
 
+    def whole_log(self) -> codec.Plain:
+        """All pairs, those of the open tick as well."""
+        return None if self._table is None else {"pairs": self._table.units()}
+
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         self._ticks, self._open = content
-        if not 0 <= self._ticks <= len(logs):
+        if logs and isinstance(logs[-1], dict):
+            pieces = [logs[-1]["pairs"]]
+        elif 0 <= self._ticks <= len(logs):
+            self._last = logs[-1] if logs else self._last
+            pieces = [*logs[len(logs) - self._ticks :], self._open]
+        else:
             raise ValueError("pairs must have the logs of all their ticks")
-        self._last = logs[-1] if logs else self._last
-        for pairs in (*logs[len(logs) - self._ticks :], self._open):
+        for pairs in pieces:
             if self._table is not None:
                 self._table.restore(pairs)
 

@@ -87,14 +87,14 @@ class ProcessWorkers:
             each.hello = _hello(plan, key)
 
     def ask(self, tasks: Sequence[Any]) -> list[Any]:
-        """What the shards of each task answer."""
-        none = pickle.dumps(None)
-        if len(tasks) > len(self._owners):
+        """What the shards of each task answer; a process that has several does one after the other."""
+        if not self._owners:
             raise StateError("workers must have a stream's shards to be asked, got none; give them to Stream.open")
-        with ThreadPoolExecutor(self.count, thread_name_prefix="shards") as pool:
-            # A task each: fewer than there are where few shards have counted anything.
-            asked = [pool.submit(_tried, worker, task, none) for worker, task in zip(self._owners, tasks, strict=False)]
-            return [each.result() for each in asked]
+        none, count = pickle.dumps(None), len(self._owners)
+        with ThreadPoolExecutor(count, thread_name_prefix="shards") as pool:
+            turns = [pool.submit(_in_turn, self._owners[place], tasks[place::count], none) for place in range(count)]
+            answers = [each.result() for each in turns]
+        return [answers[place % count][place // count] for place in range(len(tasks))]
 
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         """What each range adds, in their order."""
@@ -237,6 +237,10 @@ def _tried(worker: _Process, some: Any, rules: bytes) -> Any:
         f"a range, or a shard, must be one that can be read, got one on which {ATTEMPTS} processes ended; take away "
         "what came last, or run with workers = 'inline' to see more"
     )
+
+
+def _in_turn(worker: _Process, tasks: Sequence[Any], rules: bytes) -> list[Any]:
+    return [_tried(worker, each, rules) for each in tasks]
 
 
 def _hello(plan: Any, key: Secret | None) -> bytes:
