@@ -273,13 +273,13 @@ def send(pipe: Any, content: bytes) -> None:
             left = left[pipe.write(left) :]
 
 
-def receive(pipe: Any) -> bytes:
+def receive(pipe: Any) -> bytearray:
     """Read a message, or an `EOFError` where there is none any more."""
     size = int.from_bytes(_exactly(pipe, _SIZE), "big")
     return _exactly(pipe, size)
 
 
-def _exactly(pipe: Any, size: int) -> bytes:
+def _exactly(pipe: Any, size: int) -> bytearray:
     content = bytearray(size)
     left = memoryview(content)
     while left:
@@ -287,4 +287,4 @@ def _exactly(pipe: Any, size: int) -> bytes:
         if not count:
             raise EOFError
         left = left[count:]
-    return bytes(content)
+    return content

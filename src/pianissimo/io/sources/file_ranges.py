@@ -114,7 +114,7 @@ class FileRange:
         report = RangeReport(rows.refused.select("line", "reason"), lines, len(rows.ticks), given)
         ticks = np.maximum(rows.ticks, self.onto)
         start = int(np.searchsorted(rows.ticks, self.after, side="right"))
-        edges = [start, *(np.flatnonzero(np.diff(ticks[start:])) + start + 1).tolist(), len(ticks)]
+        edges = [start, *(np.flatnonzero(ticks[start + 1 :] != ticks[start:-1]) + start + 1).tolist(), len(ticks)]
         found = [(int(ticks[begin]), rows.table[begin:end]) for begin, end in pairwise(edges) if begin < end]
         return ReadRange(found, report)
 
