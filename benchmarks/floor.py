@@ -33,21 +33,21 @@ class Released:
     """How many labels have noise at the end."""
 
 
-def batches(labels: int = LABELS, ticks: int = TICKS) -> Iterator[Any]:
-    """All labels in the first tick, few of which are frequent; then some of them in each."""
-    generator = np.random.default_rng(7)
-    names = pl.select(pl.format("key-{}", pl.int_range(labels))).to_series()
+def batches(labels: int = LABELS, ticks: int = TICKS, part: int = 0) -> Iterator[Any]:
+    """All labels in the first tick, few of which are frequent; then some of them in each. Parts share no label."""
+    generator = np.random.default_rng(7 + part)
+    names = pl.select(pl.format("key-{}", pl.int_range(part * labels, (part + 1) * labels))).to_series()
     often = np.where(generator.random(labels) < 1e-4, FLOOR * generator.integers(1, 4, labels), 1)
     yield pl.DataFrame({"key": names, "events": often}).to_struct()
     yield from (names.gather(generator.integers(0, labels, MOVED)) for _ in range(ticks - 1))
 
 
-def released(show_from: int, labels: int = LABELS, ticks: int = TICKS) -> Released:
+def released(show_from: int, labels: int = LABELS, ticks: int = TICKS, part: int = 0) -> Released:
     """A run with a floor."""
     plan = HaarPlan.calibrated(horizon=525_600, rho=Fraction(1, 2))
     run: Any = Run(UnknownHistogram(plan=plan, delta=Fraction(1, 10**12), show_from=show_from), SeededNoise(1))
     seconds, shown = [], []
-    for batch in batches(labels, ticks):
+    for batch in batches(labels, ticks, part):
         run.update(batch)
         start = time.process_time()
         value = run.release().value

@@ -9,7 +9,7 @@ from benchmarks.scale.cut_streams import ManyExecutors, SkewedKeys, begun, copy_
 from benchmarks.scale.figures import Figure, check
 from pianissimo import Stream
 
-SMALL, LARGE = (16, 4, 2_000, 12), (256, 64, 100_000, 64)
+SMALL, LARGE = (16, 4, 2_000, 12), (256, 64, 100_000, 1440)
 """Shards, executors, keys and ticks."""
 
 

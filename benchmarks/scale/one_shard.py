@@ -29,7 +29,7 @@ from pianissimo.storage.purpose_keys import Keys
 LOST_EVERY = 7
 """At every so many ticks the shard is lost: as many ticks after a stored state as there can be, in turn."""
 
-SMALL, LARGE = (20_000, 30), (244_000, 1000)
+SMALL, LARGE = (20_000, 30), (244_000, 10_000)
 EVENTS_A_RANK = 0.033
 """Of the i-th key of n, so many times n / i events a tick: 7e8 a minute over 1e9 keys by a Zipf law."""
 
