@@ -1,10 +1,12 @@
 """Labels of users over shards: users are there; labels nobody listed, what they count and noise are with the driver."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.shards.sharded_streams import TICKS, begun, events, opened, payloads, stream_of
 from tests.workers.cut_batches import CutBatches
 
@@ -13,6 +15,8 @@ from pianissimo import codec
 from pianissimo.mechanism import in_shards
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
+from pianissimo.users.accepted_units import AcceptedUnits
+from pianissimo.users.user_table import PairUnits
 
 USERS = pp.user("user", first_cap=1, caps=3, cap_share=0.3)
 """Some have many more events than the first cap, so that it is raised, at the second tick or later."""
@@ -88,3 +92,54 @@ def test_what_is_cut_by_shard_is_what_was_gathered(tmp_path: Path) -> None:
             cut = mechanism.split(whole, 16)
             assert len(cut) > 3
             assert codec.pack("x", 1, mechanism.combine(list(cut.values()))) == codec.pack("x", 1, whole)
+
+
+def without_noise(folder: Path, given: Any = rows, shards: int = 8) -> dict[str, dict[Any, int]]:
+    """The last release, read by labels, of a run that begins anew in the middle."""
+    stream = labelled(shards)
+    found = payloads(stream, begun(stream, folder), reopened=True, make_noise=lambda _: NoNoise(), table=given)
+    last = release_of(found[-1])
+    return {name: dict(zip(last[name]["key"], last[name]["estimate"], strict=True)) for name in ("found", "holders")}
+
+
+def test_a_shard_that_forgets_which_labels_its_users_hold_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D13: whoever has lost a state would count a user's label once more."""
+    whole = without_noise(tmp_path / "whole")
+    monkeypatch.setattr(PairUnits, "whole_log", lambda _: {"pairs": np.zeros(0, dtype=np.uint64)})
+    found = without_noise(tmp_path / "broken")
+    assert found["found"] == whole["found"]
+    assert sum(found["holders"].values()) > sum(whole["holders"].values())
+
+
+def test_a_shard_that_tells_what_it_told_before_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: where the cap is raised, what waited comes in, and nothing that was in."""
+    whole, sound = without_noise(tmp_path / "whole"), AcceptedUnits.let_in
+
+    def again(self: AcceptedUnits, question: Any, tick: int) -> Any:
+        pending = self._pending
+        self._pending = copy.deepcopy(pending)
+        told = sound(self, question, tick)
+        self._pending = self._pending if question[1] else pending
+        return told
+
+    monkeypatch.setattr(AcceptedUnits, "let_in", again)
+    assert sum(without_noise(tmp_path / "broken")["found"].values()) > sum(whole["found"].values())
+
+
+def test_a_user_moves_her_own_labels_and_no_others(tmp_path: Path) -> None:
+    """D14, without noise: with and without the one who has most events, over the same caps."""
+    every = pl.concat(
+        [rows(events(tick)[part]) for tick in range(1, TICKS + 1) for part in (slice(300), slice(300, 900))]
+    )
+    her = every["user"].mode().min()
+    held = every.filter(pl.col("user") == her)
+    with_her = without_noise(tmp_path / "with")
+    without = without_noise(tmp_path / "without", lambda given: rows(given).filter(pl.col("user") != her))
+    for name, units in (("found", held.height), ("holders", held["label"].n_unique())):
+        labels = with_her[name].keys() & without[name].keys() - {None}
+        moved = {label: with_her[name][label] - without[name][label] for label in labels}
+        assert {label for label, by in moved.items() if by} <= set(held["label"])
+        assert 0 < sum(moved.values()) <= units
+        assert min(moved.values()) >= 0
