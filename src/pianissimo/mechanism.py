@@ -91,9 +91,10 @@ class Conversing(Generic[Value]):
     """A mechanism whose release is a conversation with whoever has the state, as a base class.
 
     `converse(state, tick, noise)` yields questions, public ones, is sent the answers of all shards in the order of
-    their numbers, and returns the value. `answer(state, question, tick, noise)` answers for what one shard has counted, and tells secrets:
-    both ends are trusted. A shard that has counted nothing is not asked. `split(gathered, shards)` says which shard
-    counts what. Here one state is both ends. A question may change the state of who answers, as a function of it alone.
+    their numbers, and returns the value. `answer(state, question, tick, noise)` answers for what one shard has counted,
+    and tells secrets: both ends are trusted. A shard that has counted nothing is not asked. `split(gathered, shards)`
+    says which shard counts what. Here one state is both ends. A question may change the state of who answers, as a
+    function of it alone.
     """
 
     __slots__ = ()
