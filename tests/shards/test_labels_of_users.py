@@ -61,10 +61,12 @@ def test_any_owners_losses_and_restarts_change_no_byte(tmp_path: Path) -> None:
     whole = payloads(stream, folder, table=rows)
     assert len(set(whole)) == TICKS
     last = release_of(whole[-1])
-    assert {"a", "b"} <= set(last["found"]["key"]) and not set(last["found"]["key"]) & {"rare 1"}  # noqa: PT018
+    # Some of 30 rare ones are lifted over the threshold by noise, most are not.
+    assert {"a", "b"} <= set(last["found"]["key"])
+    assert len(last["found"]) < 20
     assert {"a", "b"} <= set(last["holders"]["key"]) & set(last["mean"]["key"])
-    caps = [release_of(each)["found"]["cap"][0] for each in whole]
-    assert caps[0] < caps[-1]
+    # Raised at the second tick in about nine of ten streams, else at the first.
+    assert last["found"]["cap"][0] > 1
     assert payloads(stream, folder, CutBatches(7), table=rows) == whole
     assert payloads(stream, folder, CutBatches(1), CutBatches(40), CutBatches(2), table=rows) == whole
     assert payloads(stream, folder, reopened=True, table=rows) == whole

@@ -78,5 +78,5 @@ def gathering(
 def _received(core: LiveCore, pieces: list[GatheredPiece], tick: int) -> Callable[[], Gathered]:
     if any(piece.tick != tick for piece in pieces):
         raise StateError(f"what is gathered must be of tick {tick}, which is open, got another tick's")
-    contents = list(map(unpacked, pieces))
+    contents = [unpacked(piece, shards=core.plan.shards) for piece in pieces]
     return lambda: list(map(core.from_elsewhere, contents))

@@ -163,7 +163,9 @@ class OfAcceptedUnits(Generic[Value]):
 
     def converse(self: Any, state: Any, tick: int, noise: Noise) -> Conversation[Value]:
         rounds = yield from state.units.converse(tick, noise)
-        value: Value = self.closed(state, [slots_of(state.index, each) for each in rounds], tick, noise)
+        # As if one more shard had nothing: there may be none yet.
+        none = [0, NO_LABELS, self.moves([NO_SLOTS] * 2)[1]]
+        value: Value = self.closed(state, [slots_of(state.index, [none, *each]) for each in rounds], tick, noise)
         return value
 
     def answer(self, state: Any, question: Any, tick: int, noise: Noise) -> list[Any]:  # noqa: ARG002
@@ -186,7 +188,7 @@ def in_window(earlier: int, tick: int) -> bool:
 
 def slots_of(index: LabelIndex, answers: Sequence[Sequence[Any]]) -> LetIn:
     """What all shards let in under one cap, by the slots of one index."""
-    labels = pl.concat([NO_LABELS, *(own for _, own, _ in answers)])
+    labels = pl.concat([own for _, own, _ in answers])
     slots = index.slots_or_new(labels).astype(np.uint32)
     return LetIn(sum(over for over, *_ in answers), slots, np.concatenate([moves for *_, moves in answers], axis=-1))
 

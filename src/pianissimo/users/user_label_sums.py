@@ -250,11 +250,12 @@ class UserLabelSums(OfAcceptedUnits[UserEnds], UserBudget):
     def moves(self, columns: Sequence[Column]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Labels by their slots, and what A and B of each grow by."""
         held, above = columns
-        slots, places = np.unique(held, return_inverse=True)
-        moves: NDArray[np.int64] = np.zeros((2, len(slots)), dtype=np.int64)
-        np.add.at(moves[0], places, above)
-        np.add.at(moves[1], places, self.span - above)
-        return slots.astype(np.uint32), moves
+        moves: NDArray[np.int64] = np.zeros((2, int(held.max(initial=0)) + 1), dtype=np.int64)
+        np.add.at(moves[0], held, above)
+        np.add.at(moves[1], held, self.span - above)
+        # Each unit adds R to both together.
+        slots = np.flatnonzero(moves.any(axis=0))
+        return slots.astype(np.uint32), moves[:, slots]
 
     def closed(self, state: UserLabelSumsState, rounds: Sequence[LetIn], tick: int, noise: Noise) -> UserEnds:
         """What is published of the units that came in, round after round."""

@@ -125,10 +125,10 @@ class Gatherer:
         raise TypeError("a gatherer is not pickled: it may hold the names key; make it anew from its plan")
 
 
-def unpacked(piece: GatheredPiece) -> codec.Plain:
-    """The content of a piece."""
+def unpacked(piece: GatheredPiece, *, shards: int = 1) -> codec.Plain:
+    """The content of a piece, with bundles where a stream has several shards."""
     content = codec.unpack("gathered", 1, piece.content)
-    if not (isinstance(content, list) and len(content) in (2, 3)):
+    if not (isinstance(content, list) and len(content) == (2 if shards == 1 else 3)):
         raise StateError("what was gathered must be of this version, got another; use one version everywhere")
     return content
 
