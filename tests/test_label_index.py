@@ -9,7 +9,7 @@ import pytest
 from pianissimo import codec
 from pianissimo.labels import LabelIndex, visible_labels
 from pianissimo.noise import KeyedNoise
-from pianissimo.text_views import count_texts, longest_text, number_texts
+from pianissimo.text_views import count_texts, longest_text, number_texts, view_chunks
 
 SECRET = bytes(range(32))
 
@@ -32,6 +32,17 @@ def test_slots_are_those_of_a_dictionary_whatever_was_asked_before() -> None:
             found = index.slots(pl.Series(some, dtype=pl.String))
         assert found.tolist() == [expected.get(each, -1) for each in some]
     assert index.labels.to_list() == list(expected)
+
+
+def test_a_new_label_does_not_keep_the_texts_of_its_batch() -> None:
+    index = LabelIndex(KeyedNoise(bytes(32)))
+    for tick in range(40):
+        index.slots_or_new(
+            pl.Series("key", [f"a label that is known {number}" for number in range(2000)] + [f"{tick}"])
+        )
+    with view_chunks(index.to_plain()) as chunks:
+        held = {data.ctypes.data: len(data) for _, buffers in chunks for data in buffers}
+        assert sum(held.values()) < 2 * 2000 * 30
 
 
 def test_keys_of_slots_are_the_names_of_their_labels() -> None:

@@ -29,6 +29,9 @@ LONGEST_LABEL = 256
 
 _PIECE = 65_536
 
+_FEW = 8
+"""Less than one in so many labels of a batch are few."""
+
 MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
 
@@ -210,7 +213,9 @@ class LabelIndex:
         elif len(self) > known:
             places = np.flatnonzero(slots >= known)
             first = places[np.unique(slots[places], return_index=True)[1]]
-            self._remember(labels.gather(first))
+            new = labels.gather(first)
+            # A few labels would keep the texts of all others of their batch.
+            self._remember(detached(new) if len(new) * _FEW < len(labels) else new)
         return slots
 
     def _remember(self, labels: pl.Series) -> None:
