@@ -195,7 +195,7 @@ class LabelIndex:
             slots = self._texts.find(chunks)
         missing = np.flatnonzero(slots < 0)
         if len(missing):
-            others = labels if len(missing) == len(labels) else labels[missing]
+            others = labels if len(missing) == len(labels) else _some(labels, missing)
             slots[missing] = found = by_name(others)
             with view_chunks(others) as chunks:
                 self._texts.remember(chunks, found)
@@ -213,9 +213,7 @@ class LabelIndex:
         elif len(self) > known:
             places = np.flatnonzero(slots >= known)
             first = places[np.unique(slots[places], return_index=True)[1]]
-            new = labels.gather(first)
-            # A few labels would keep the texts of all others of their batch.
-            self._remember(detached(new) if len(new) * _FEW < len(labels) else new)
+            self._remember(_some(labels, first))
         return slots
 
     def _remember(self, labels: pl.Series) -> None:
@@ -258,6 +256,12 @@ def detached(labels: pl.Series) -> pl.Series:
     or sends it in binary form may send these along. No column of labels leaves without this.
     """
     return pl.Series(labels.name, labels.to_list(), dtype=pl.String)
+
+
+def _some(labels: pl.Series, places: NDArray[np.int64]) -> pl.Series:
+    """The labels at some places; a few of them do not keep the texts of all others."""
+    found = labels.gather(places)
+    return detached(found) if len(places) * _FEW < len(labels) else found
 
 
 def _pieces(labels: pl.Series) -> Iterator[pl.Series]:
