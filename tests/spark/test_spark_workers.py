@@ -24,7 +24,7 @@ from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request, write_names_key
 from pianissimo.durable.stored_ticks import Options
-from pianissimo.errors import ParameterError, SourceError
+from pianissimo.errors import InputError, ParameterError, SourceError
 from pianissimo.io.loop import StreamLoop
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import FileTicks
@@ -305,6 +305,34 @@ def test_a_spark_without_encryption_is_refused(name: str) -> None:
     for other in ({}, {name: "false"}):
         with pytest.raises(ParameterError, match=name):
             check_secure(_Conf({each: value for each, value in SECURE.items() if each != name} | other))
+
+
+def test_a_table_may_have_columns_that_nobody_asks_about_and_names_with_points(session: Any, tmp_path: Path) -> None:
+    """Mutant: all columns are sorted by and sent; maps have no order, and Spark's Python finds no name with a point."""
+    stream = pp.Stream(
+        "t",
+        unit=pp.user("user.id", max_events_per_user=4),
+        budget=pp.Budget(50, 1e-6),
+        horizon=3,
+        tick="1h",
+        origin="2026-01-01",
+        queries=[pp.Histogram("h", key="a.b", domain=["x"])],
+    )
+    table = session.sql("select id % 9 as `user.id`, 'x' as `a.b`, map('k', id) as tags, 1 as n, 2 as n from range(99)")
+    empty = session.sql("select null as `user.id`, 'x' as `a.b`")
+    stream.open(tmp_path / "state").close()
+    write_names_key(str(tmp_path / "state"), None, tmp_path / "names")
+    with stream.open(tmp_path / "state", workers=SparkWorkers(session=session, names=str(tmp_path / "names"))) as live:
+        with pytest.raises(InputError, match=r"columns 'a\.b' must be in the batch, got 'user\.id', 'tags'"):
+            live.tick(table.select("`user.id`", "tags"))
+        with pytest.raises(InputError, match="must hold times of tick 1"):
+            live.tick(table.selectExpr("`user.id`", "`a.b`", "timestamp'2026-01-01 02:00:00' as time"))
+        begun: dict[str, Any] = {"query": "q", "now": lambda: datetime(2026, 1, 1, tzinfo=UTC)}
+        with pytest.raises(InputError, match="must name a user"):
+            foreach_batch(live, **begun)(empty, 0)
+        foreach_batch(live, drop_bad_rows=True, **begun)(empty, 0)
+        assert live.tick_number == 1
+        assert 20 < live.tick(table, position=live.position)["h"]["estimate"].item() < 52
 
 
 def test_users_on_spark_need_a_reference_to_the_right_names_key(session: Any, tmp_path: Path) -> None:

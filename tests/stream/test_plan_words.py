@@ -242,6 +242,9 @@ def test_a_plan_says_how_many_users_a_label_takes_to_be_shown() -> None:
     numbers, text = told(planned(pp.Histogram("q", key="k"), pp.user("u")))
     fewest = math.ceil(numbers["threshold"]["least"] / 16)
     assert f"a label that fewer than {fewest:,} have stays hidden" in text
+    numbers, text = told(planned(pp.Sum("q", value="x", range=(0, 500), key="k"), pp.user("u")))
+    fewest = math.ceil(numbers["threshold"]["least"] / 16)
+    assert f"a label that fewer than {fewest:,} have stays hidden" in text
     people = told(planned(pp.Users("q"), pp.user("u")))[1]
     assert "For an error below a tenth" not in people
     assert "Fewer users than that" not in people

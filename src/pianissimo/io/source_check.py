@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -377,6 +378,7 @@ def _kind(values: list[Any]) -> str:
         bool: "true or false",
         int: "whole numbers",
         float: "numbers",
+        Decimal: "numbers",
         str: "texts",
         list: "lists",
         dict: "objects",

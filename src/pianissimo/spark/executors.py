@@ -66,12 +66,14 @@ def answer_tasks(job: OwnerJob, packed: Iterable[bytes]) -> Iterator[tuple[str, 
             yield "error", (type(error).__name__, str(error))
 
 
-def gather_rows(job: Job, tick: int, options: dict[str, Any], batches: Iterable[Any]) -> Iterator[Any]:
-    """What the rows of a partition add, as one row of bytes; without rows, nothing."""
+def gather_rows(
+    job: Job, tick: int, options: dict[str, Any], names: list[str], batches: Iterable[Any]
+) -> Iterator[Any]:
+    """What the rows of a partition add, as one row of bytes; without rows, nothing. `names` are those of columns."""
     import polars as pl
     import pyarrow as pa
 
-    frames = (pl.from_arrow(batch) for batch in batches if batch.num_rows)
+    frames = (pl.from_arrow(batch.rename_columns(names)) for batch in batches if batch.num_rows)
     content = fault = b""
     try:
         first = next(frames, None)

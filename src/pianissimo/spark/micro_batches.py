@@ -20,12 +20,18 @@ _QUERY = "sql.streaming.queryId"
 
 
 def foreach_batch(
-    live: DurableStream, *, query: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    live: DurableStream,
+    *,
+    query: str | None = None,
+    drop_bad_rows: bool = False,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Callable[[Any, int], None]:
     """What `writeStream.foreachBatch` calls, for a stream that was opened with `SparkWorkers`.
 
     `query` names the streaming query, for ever; without it, its id of Spark's does, which is that of its checkpoint.
-    Where the stream has an origin, ticks that are over by the clock before a batch comes are released without events.
+    A row that cannot be counted, such as one without a user, is an error, and Spark gives the same batch again: with
+    `drop_bad_rows` such rows are left out. Where the stream has an origin, ticks that are over by the clock before a
+    batch comes are released without events.
     """
 
     def count(frame: Any, batch: int) -> None:
@@ -43,7 +49,7 @@ def foreach_batch(
         before = {"query": own, "batch": batch - 1}
         while live.tick_number + 1 < min(due, live.plan.horizon):
             live.tick(None, position=before)
-        live.tick(frame, position={"query": own, "batch": batch})
+        live.tick(frame, drop_bad_rows=drop_bad_rows, position={"query": own, "batch": batch})
 
     return count
 

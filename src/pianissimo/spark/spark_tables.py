@@ -16,7 +16,7 @@ from typing import Any
 
 from pianissimo.errors import SourceError
 from pianissimo.io.sources.source_records import EndOfTicks, RowJudge
-from pianissimo.spark.spark_workers import SparkRows, SparkWorkers
+from pianissimo.spark.spark_workers import SparkRows, SparkWorkers, column_named
 from pianissimo.stream.source_spec import SparkSource
 from pianissimo.stream.spec import StreamSpec
 from pianissimo.workers import GatheredPiece
@@ -48,8 +48,9 @@ class SparkTicks:
         if self._now() < end:
             # The next run goes on with it.
             raise EndOfTicks(ended=True)
-        rows = self._within(self._frame(), begin, end).select(*self._columns)
-        for found in self._workers.gather([SparkRows(rows, tick, {"drop_bad_rows": True}, (self._source.time,))]):
+        rows = self._within(self._frame(), begin, end).select(*map(column_named, self._columns))
+        cut = SparkRows(rows, tick, {"drop_bad_rows": True}, (self._source.time,), is_cut=True)
+        for found in self._workers.gather([cut]):
             yield from found.pieces
         self._read_to = tick
 
@@ -70,7 +71,7 @@ class SparkTicks:
         """The rows of some time."""
         from pyspark.sql.functions import convert_timezone, lit
 
-        time, kind = frame[self._source.time], frame.schema[self._source.time].dataType.simpleString()
+        time, kind = column_named(self._source.time), frame.schema[self._source.time].dataType.simpleString()
         if kind == "timestamp":
             return frame.where((time >= begin) & (time < end))
         if kind != "timestamp_ntz":

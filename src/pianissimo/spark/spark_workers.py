@@ -15,6 +15,9 @@ from pianissimo.noise import Secret
 from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_task import ShardTask
 from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows
+from pianissimo.stream.batches import check_present, columns_read
+from pianissimo.stream.stream_plan import StreamPlan
+from pianissimo.unit import User
 from pianissimo.workers import GatheredPiece, GatheredRange, GatherPlan, Range
 from pianissimo.workers.hands import check_pyspark
 from pianissimo.workers.processes import error_of
@@ -41,6 +44,9 @@ class SparkRows:
     options: dict[str, Any]
     order: tuple[str, ...] = ()
     """Columns by which a user's rows are ordered, before what they hold."""
+
+    is_cut: bool = False
+    """Whether all of its rows are known to lie in the tick, so that no times need be looked at."""
 
     def read(self, rules: Any) -> Any:  # noqa: ARG002
         """Not here."""
@@ -83,6 +89,7 @@ class SparkWorkers:
         self._job: Job | None = None
         self._shards = shards
         self._owner_job: OwnerJob | None = None
+        self._columns: list[str] = []
         self._user: str | None = None
 
     @property
@@ -102,12 +109,16 @@ class SparkWorkers:
         if plan.names_check is not None and self._names is None:
             raise ParameterError(
                 "names must say where executors find the names key, got nothing, and this stream names users or "
-                "values; write it with `pianissimo names-key`, and give names='env:NAME', 'command:WORDS' or a path"
+                "values; write it with `pianissimo names-key`, and give names='env:NAME', 'command:WORDS' or a path, "
+                "in a stream file as names of [run.spark]"
             )
         if not self._insecure:
             check_secure(self.session.sparkContext.getConf())
         self._job = Job(pickle.dumps(plan), self._names)
         self._user = plan.user
+        chosen = StreamPlan.from_plain(plan.chosen)
+        user = chosen.unit if isinstance(chosen.unit, User) else None
+        self._columns = list(columns_read([each.query for each in chosen.queries], user))
 
     def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
         """What each range adds, in their order; a few for each core are a job of Spark."""
@@ -141,7 +152,8 @@ class SparkWorkers:
         if self._shards is None:
             raise ParameterError(
                 "shards must say where executors find the shards key, got nothing, and this stream has shards; write "
-                "it with `pianissimo shards-key`, and give shards='env:NAME', 'command:WORDS' or a path"
+                "it with `pianissimo shards-key`, and give shards='env:NAME', 'command:WORDS' or a path, in a stream "
+                "file as shards of [run.spark]"
             )
         if not self._insecure:
             check_secure(self.session.sparkContext.getConf())
@@ -177,24 +189,50 @@ class SparkWorkers:
         return f"SparkWorkers(tasks={self._tasks})"
 
     def _gathered_rows(self, job: Job, rows: SparkRows) -> GatheredRange:
+        from pyspark.sql.functions import lit
+
         frame = rows.frame
+        there = set(frame.columns)
         if self._user is not None:
-            if self._user not in frame.columns:
-                raise ParameterError(f"column {self._user!r} must be in the Spark table, got none")
+            check_present(self._columns, frame.columns)
+            for name in rows.order:
+                if name not in there:
+                    raise ParameterError(f"order must name columns of the Spark table, got {name!r}")
+        times = [name for name, kind in frame.dtypes if kind == "date" or kind.startswith("timestamp")]
+        beside = [] if rows.is_cut else [rows.options.get("time"), *times]
+        read = [name for name in [*self._columns, *beside] if name in there]
+
+        def of(names: Iterable[str]) -> list[Any]:
+            return [column_named(name) for name in dict.fromkeys(names)] or [lit(1).alias("row")]
+
+        # What nobody asks about stays where it is: it may be of a type that has no order, or that Python has not.
+        frame = frame.select(of(read if self._user is None else [*rows.order, *read]))
+        if self._user is not None:
             # Her rows come together, in an order that is a function of what they hold: nobody else has a say in it.
             first = [self._user, *rows.order]
-            order = [*first, *(name for name in sorted(frame.columns) if name not in first)]
+            sorted_by = [*first, *(name for name in sorted(frame.columns) if name not in first)]
             count = self._tasks or frame.sparkSession.sparkContext.defaultParallelism
-            frame = frame.repartition(count, self._user).sortWithinPartitions(*order)
+            frame = frame.repartition(count, column_named(self._user))
+            frame = frame.sortWithinPartitions(*map(column_named, sorted_by)).select(of(read))
         elif self._tasks is not None:
             frame = frame.coalesce(self._tasks)
-        found = frame.mapInArrow(partial(gather_rows, job, rows.tick, rows.options), ROWS).collect()
+        # Spark's Python finds no column whose name has a point in it.
+        plain = frame.toDF(*(f"column {place}" for place in range(len(frame.columns))))
+        gather = partial(gather_rows, job, rows.tick, rows.options, frame.columns)
+        found = plain.mapInArrow(gather, ROWS).collect()
         pieces = []
         for row in found:
             if row.fault:
                 raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
             pieces.append(GatheredPiece(rows.tick, bytes(row.piece)))
         return GatheredRange(pieces)
+
+
+def column_named(name: str) -> Any:
+    """A column by its name, whatever signs that has: Spark takes a point for a part of a column."""
+    from pyspark.sql.functions import col
+
+    return col(f"`{name.replace('`', '``')}`")
 
 
 def check_secure(conf: Any) -> None:

@@ -62,7 +62,7 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
 
 def _with_one_label(frame: pl.DataFrame, columns: Mapping[str, Reads]) -> pl.DataFrame:
     """A frame with the columns that are needed; where one label of an event counts, the first of a list."""
-    _check_present(columns, frame.columns)
+    check_present(columns, frame.columns)
     firsts = [(frame[column.name], column) for column in columns.values() if column.role is Role.LABELS]
     changed = [one for each, column in firsts if (one := _one_label(column, each)) is not each]
     return frame.with_columns(changed) if changed else frame
@@ -85,9 +85,9 @@ def table_of(batch: Any) -> object:
 def check_has(name: str, batch: Any) -> None:
     """Refuse a table, or rows, without a column."""
     if isinstance(batch, pl.DataFrame | Mapping):
-        _check_present([name], batch.columns if isinstance(batch, pl.DataFrame) else list(batch))
+        check_present([name], batch.columns if isinstance(batch, pl.DataFrame) else list(batch))
     else:
-        _check_present([name], list(dict.fromkeys(key for row in batch for key in row)))
+        check_present([name], list(dict.fromkeys(key for row in batch for key in row)))
 
 
 def times_in(batch: object, name: str, form: str = "iso", *, texts: bool = True) -> pl.Series | None:
@@ -147,7 +147,7 @@ def _from_rows(rows: Sequence[Any], columns: Mapping[str, Reads]) -> pl.DataFram
 def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Reads], height: int | None = None) -> pl.DataFrame:
     if any(isinstance(column, str | bytes) for column in values.values()):
         raise InputError("columns of a batch must be lists of values, got a text; put a single row in a list: [{...}]")
-    _check_present(columns, list(values))
+    check_present(columns, list(values))
     lengths = {len(values[column]) for column in columns} if columns else {len(column) for column in values.values()}
     if height is None and len(lengths) != 1:
         raise _not_a_table(values)
@@ -200,7 +200,8 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
+def check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
+    """Refuse a table that has not all of the columns."""
     missing = [column for column in columns if column not in present]
     if missing:
         names = ", ".join(map(repr, present)) or "no column"

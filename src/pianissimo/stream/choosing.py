@@ -103,6 +103,11 @@ def _plan_splitting(stream: "Stream", split: Budget) -> StreamPlan:
     else:
         ways = _ways(queries, split, stream.horizon, stream.coverage)
     if stream.shards > 1:
+        if isinstance(unit, User) and unit.begins_anew:
+            raise ParameterError(
+                "totals must run on where a stream of users has shards, got ones that begin anew with each period: "
+                "over shards these are not there yet; use reset=False, or shards = 1"
+            )
         ways = _over_shards(queries, ways, of_users=isinstance(unit, User))
     best = min(ways, key=_score)
     plans = []
@@ -195,8 +200,8 @@ def _over_shards(queries: Sequence[Query], ways: list[Way], *, of_users: bool) -
         able = [[any(each.selectable for each in options) for options in way] for way in kept]
         query = next(query for place, query in enumerate(queries) if not any(way[place] for way in able))
         raise ParameterError(
-            f"query {query.name!r} must be a count, sum, mean or histogram of users whose totals run on, "
-            f"where a stream of users has shards, got {query.called}: over shards it is not there yet; use shards = 1"
+            f"query {query.name!r} must be a count, sum, mean, histogram or top list, or the number of users, where a "
+            f"stream of users has shards, got {query.called}: over shards it is not there yet; use shards = 1"
         )
     return found
 

@@ -439,7 +439,12 @@ def _workers(value: object) -> str | int:
         return value
     if isinstance(value, str) and "://" in value:
         return value
-    return str(one_of("inline", "processes", "spark")(value))
+    if value in ("inline", "processes", "spark"):
+        return str(value)
+    raise ParameterError(
+        "must be 'inline', 'processes', a number of processes, 'spark' or a Spark master such as 'spark://HOST:7077' "
+        f"(others are given as run.spark.master), got {shown(value)}"
+    )
 
 
 def _count(value: object) -> int:

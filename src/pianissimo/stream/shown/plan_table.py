@@ -205,9 +205,11 @@ def _users_needed(query: Query, error: float, cap: dict[str, Any], threshold: tu
     most = query.most_added(cap["at"]) if cap else None
     if most is None:
         return ""
-    shown = (
-        "" if threshold is None else f"; a label that fewer than {math.ceil(threshold[0] / most):,} have stays hidden"
-    )
+    shown = ""
+    if threshold is not None:
+        # A label appears by its number of events, whatever they sum to.
+        fewest = math.ceil(threshold[0] / (cap["at"] if query.kind == "sum" else most))
+        shown = f"; a label that fewer than {fewest:,} have stays hidden"
     needed = f"{math.ceil(OF_USE * error / most):,} {_AT_THE_CAP}, or more with less each"
     return f"For an error below a tenth it takes {needed}{shown}"
 
