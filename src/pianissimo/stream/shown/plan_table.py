@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-LEGEND_FACTS = ("kind", "error_about", "rounding", "words", "threshold")
-"""What of a query's part of a plan the line below its tables is made of; see `legends`."""
+LEGEND_FACTS = ("kind", "error_about", "rounding", "words", "threshold", "range")
+"""What of a query's part of a plan its tables are shown by, with the line below; see `told_rows` and `legends`."""
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
