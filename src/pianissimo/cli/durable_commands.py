@@ -30,6 +30,7 @@ _MEANING = {
     "key_id": "(tells secrets apart; it says nothing of the secret)",
     "lease_epoch": "(how often a process took the stream, to write it alone)",
     "lease_owner": "(the last process that did)",
+    "finished": "(whether the last run released all that its file asks for)",
     "lag": "(ticks that are over by the clock and not released)",
 }
 """What `status` says of its fields."""
