@@ -32,12 +32,12 @@ def releases(
     """
     from rich.text import Text
 
-    from pianissimo.cli.render import console, moment_text, release_table, rings_table
+    from pianissimo.cli.render import console, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.shared.watching import EXHAUSTED
-    from pianissimo.stream.calendar import calendar_of
+    from pianissimo.stream.calendar import calendar_of, moment_text
     from pianissimo.stream.shown.legends import legend
     from pianissimo.stream.shown.plan_table import WATCHED, about_told, in_window
     from pianissimo.stream.shown.told_rows import is_cut_at_zero

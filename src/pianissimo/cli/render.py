@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pianissimo.ledger.units import TOLD_UNITS
-from pianissimo.stream.calendar import zone_of
+from pianissimo.stream.calendar import moment_text
 from pianissimo.stream.shown.told_rows import NOT_SHOWN, OPEN_ENDS, number_shown, told_rows
 
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -65,19 +65,6 @@ def cell(value: object, column: str = "") -> Text:
         return Text(moment_text(value))
     text = value.hex() if isinstance(value, bytes) else str(value)
     return Text(text if text.isprintable() else quoted(text))
-
-
-def moment_text(moment: datetime, zone: str | None = None) -> str:
-    """A moment by the clocks of a time zone, UTC unless another one is given.
-
-    >>> midnight = datetime.fromisoformat("2026-03-05T00:00:00Z")
-    >>> moment_text(midnight), moment_text(midnight, "Europe/Rome")
-    ('2026-03-05 00:00:00 UTC', '2026-03-05 01:00:00+01:00')
-    """
-    there = moment if zone is None else moment.astimezone(zone_of(zone))
-    if there.utcoffset() or zone not in (None, "UTC"):
-        return there.isoformat(sep=" ", timespec="seconds")
-    return f"{there:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
