@@ -109,6 +109,39 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(tmp_path: Path, data: Path
     assert not file.exists()
 
 
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    made = run("init", tmp_path / "nowhere" / "sales.toml", "--yes")
+    assert made.exit_code == 2
+    assert "FILE must be in a folder that can be written, got " in made.output
+
+
+def test_whoever_gives_the_stream_file_for_its_folder_is_told_the_folder(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--yes", *GIVEN).exit_code == 0
+    for command in ("status", "verify", "releases"):
+        refused = run(command, file)
+        assert refused.exit_code == 2
+        assert f"it is kept in {tmp_path / 'sales.state'} unless --state said another" in refused.output
+
+
+def test_numbers_of_status_and_check_are_told_with_their_meaning(tmp_path: Path, data: Path) -> None:
+    rows = "time,customer,price\n" + "2026-01-05T00:10:00Z,a,30\n" * 1200
+    data.write_text(rows, encoding="utf-8")
+    file = tmp_path / "sales.toml"
+    made = run("init", file, "--csv", data, "--sum", "price=0..20", "--user", "customer", "--yes", *GIVEN)
+    assert made.exit_code == 0, made.output
+    told = " ".join(run("check", file).output.split())
+    assert "rows 1,200 first_time" in told
+    assert "rows per tick, largest 1,200 " in told
+    assert "nulls: sum_of_price 0 rows without a value that it counts" in told
+    assert "outside: sum_of_price 1,200 rows with a value outside its range" in told
+    assert "cut_share: sum_of_price -33.3% of the sum, by cutting values to its range" in told
+    assert "above 20: 1 user," in told
+    assert run("run", file).exit_code == 0
+    status = " ".join(run("status", tmp_path / "sales.state").output.split())
+    assert "finished yes (whether the last run" in status
+
+
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("mine", encoding="utf-8")

@@ -262,7 +262,7 @@ def test_a_run_over_files_that_is_finished_lags_behind_nothing(tmp_path: Path) -
     done = read_status(state)
     assert (done.released_tick, done.last_tick, done.finished, done.lag) == (6, 24, True, 0)
     told = CliRunner().invoke(cli, ["status", state]).output
-    assert re.search(r"finished +True +\(whether the last run released all that its file asks for\)", told)
+    assert re.search(r"finished +yes +\(whether the last run released all that its file asks for\)", told)
     # What the file of health says of another tick, or what it cannot say, is of no run that finished this one.
     for text in ('{"state": "done", "tick": 5}', '{"state": "stopped", "tick": 6}', "[]", "{", ""):
         (tmp_path / "state" / "health.json").write_text(text)

@@ -100,7 +100,10 @@ def init(*, file: Path, data: Path | None, yes: bool, **given: object) -> None:
     columns, delimiter = _header(data) if data is not None else ([], ",")
     asking = _Asking(columns, is_asked=not yes and somebody_is_there())
     answers = _answers(asking, file, (data, delimiter), given)
-    file.write_text(stream_file_text(answers), encoding="utf-8")
+    try:
+        file.write_text(stream_file_text(answers), encoding="utf-8")
+    except OSError as fault:
+        raise InputError(f"FILE must be in a folder that can be written, got {file}: {fault.strerror}") from None
     try:
         from pianissimo.stream.spec import load_spec
 
