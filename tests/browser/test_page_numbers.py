@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import STRANGE, Watched, watching
 from tests.browser.conftest import MANY, TICKS, Published
 
-from pianissimo.cli.render import cannot_be_told, cut_at_zero, told_mean
 from pianissimo.io.inspect import seen_releases
+from pianissimo.stream.shown.told_rows import cannot_be_told, cut_at_zero, told_mean
 
 
 def shown_table(page: Page, card: str) -> list[dict[str, str]]:

@@ -1,6 +1,8 @@
 """`pianissimo init` writes a file that plan, check and run accept, and reads no value of the data."""
 
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner, Result
@@ -49,6 +51,25 @@ def test_a_user_column_hides_users(tmp_path: Path, data: Path) -> None:
     assert "one user with all her events" in made.output
 
 
+def test_ticks_follow_the_clocks_that_are_named(tmp_path: Path, data: Path) -> None:
+    """The origin is midnight there: 23 o'clock of the day before in UTC."""
+    data.write_text("time,drug\n2026-01-05 00:10:00,a\n2026-01-05 23:50:00,b\n", encoding="utf-8")
+    file = tmp_path / "sales.toml"
+    days = ["--tick", "1d", "--horizon", "3d", "--time-zone", "Europe/Berlin"]
+    made = run("init", file, "--csv", data, "--yes", *days, "--origin", "2026-01-05")
+    assert made.exit_code == 0, made.output
+    assert "from 2026-01-05 00:00:00+01:00 on, by the clocks of Europe/Berlin" in made.output
+    stream = load_spec(file).stream
+    assert (stream.time_zone, str(stream.origin)) == ("Europe/Berlin", "2026-01-04 23:00:00+00:00")
+    told = " ".join(run("check", file).output.split())
+    assert "rows per tick, largest 2" in told
+    today = tmp_path / "today.toml"
+    assert run("init", today, "--csv", data, "--yes", *days).exit_code == 0
+    begin = load_spec(today).stream.origin
+    assert isinstance(begin, datetime)
+    assert begin.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M:%S") == "00:00:00"
+
+
 def test_no_value_of_the_data_is_read(tmp_path: Path, data: Path) -> None:
     data.write_bytes(ROWS.splitlines()[0].encode() + b"\n" + b"\xff\xfe" * 100)  # what follows is not even text
     file = tmp_path / "sales.toml"
@@ -60,7 +81,7 @@ def test_no_value_of_the_data_is_read(tmp_path: Path, data: Path) -> None:
 def test_answers_are_asked_for_in_a_terminal(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_command, "somebody_is_there", lambda: True)
     file = tmp_path / "sales.toml"
-    typed = "shop\n\n\ncustomer\ndrug\nprice=0..50\n1d\n90d\n2026-01-05T00:00:00Z\n2\n1e-8\n"
+    typed = "shop\n\n\ncustomer\ndrug\nprice=0..50\n1d\n90d\n\n2026-01-05T00:00:00Z\n2\n1e-8\n"
     made = run("init", file, "--csv", data, typed=typed)
     assert made.exit_code == 0, made.output
     assert "Columns: time, customer, drug, price" in made.output
@@ -77,6 +98,7 @@ def test_answers_are_asked_for_in_a_terminal(tmp_path: Path, data: Path, monkeyp
         (["--origin", "soon"], "origin must be a time"),
         (["--epsilon", "-1"], "epsilon"),
         (["--tick", "often"], "tick"),
+        (["--time-zone", "Berlin"], "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 'Berlin'"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_no_file(tmp_path: Path, data: Path, wrong: list[str], told: str) -> None:
@@ -85,6 +107,39 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(tmp_path: Path, data: Path
     assert made.exit_code == 2
     assert told in made.output
     assert not file.exists()
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    made = run("init", tmp_path / "nowhere" / "sales.toml", "--yes")
+    assert made.exit_code == 2
+    assert "FILE must be in a folder that can be written, got " in made.output
+
+
+def test_whoever_gives_the_stream_file_for_its_folder_is_told_the_folder(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--yes", *GIVEN).exit_code == 0
+    for command in ("status", "verify", "releases"):
+        refused = run(command, file)
+        assert refused.exit_code == 2
+        assert f"it is kept in {tmp_path / 'sales.state'} unless --state said another" in refused.output
+
+
+def test_numbers_of_status_and_check_are_told_with_their_meaning(tmp_path: Path, data: Path) -> None:
+    rows = "time,customer,price\n" + "2026-01-05T00:10:00Z,a,30\n" * 1200
+    data.write_text(rows, encoding="utf-8")
+    file = tmp_path / "sales.toml"
+    made = run("init", file, "--csv", data, "--sum", "price=0..20", "--user", "customer", "--yes", *GIVEN)
+    assert made.exit_code == 0, made.output
+    told = " ".join(run("check", file).output.split())
+    assert "rows 1,200 first_time" in told
+    assert "rows per tick, largest 1,200 " in told
+    assert "nulls: sum_of_price 0 rows without a value that it counts" in told
+    assert "outside: sum_of_price 1,200 rows with a value outside its range" in told
+    assert "cut_share: sum_of_price -33.3% of the sum, by cutting values to its range" in told
+    assert "above 20: 1 user," in told
+    assert run("run", file).exit_code == 0
+    status = " ".join(run("status", tmp_path / "sales.state").output.split())
+    assert "finished yes (whether the last run" in status
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:

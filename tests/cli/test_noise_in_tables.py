@@ -12,10 +12,10 @@ from rich.console import Console
 
 import pianissimo as pp
 from pianissimo import service
-from pianissimo.cli import render
 from pianissimo.cli.main import cli
 from pianissimo.cli.render import release_table
 from pianissimo.durable.durable_stream import open_stream
+from pianissimo.stream.shown import told_rows
 from pianissimo.testing import NoNoise
 
 
@@ -157,4 +157,4 @@ def test_an_extreme_is_shown_as_a_bound_and_a_quantile_that_nobody_knows_without
     ]
     share = re.search("NEARLY_ALL = ([0-9.]+);", (Path(service.__file__).parent / "page" / "numbers.js").read_text())
     assert share is not None
-    assert float(share[1]) == render._NEARLY_ALL, "the page has the same"
+    assert float(share[1]) == told_rows.NEARLY_ALL, "the page has the same"

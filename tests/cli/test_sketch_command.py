@@ -215,6 +215,15 @@ def test_a_release_shows_the_heavy_keys(tmp_path: Path) -> None:
     assert shown["charged"] is None
 
 
+def test_a_release_without_keys_says_so_and_from_where_on_they_are_shown(tmp_path: Path) -> None:
+    done("build", write(tmp_path / "pages.csv", PAGES), "--key", "page", "-k", 8, "-o", tmp_path / "a.sketch")
+    told = done("release", tmp_path / "a.sketch", "--epsilon", 1e-5, "--delta", 1e-9)
+    least = threshold(epsilon=1e-5, delta=1e-9, k=8)
+    assert least > 10**6
+    assert "No key is shown." in told
+    assert f"Keys are shown from {least:,} on" in told
+
+
 def test_a_merged_release_has_no_upper_bound_and_says_so(tmp_path: Path) -> None:
     parts = [built(tmp_path, name, PAGES) for name in "ab"]
     done("merge", *parts, "-o", tmp_path / "all.pps")

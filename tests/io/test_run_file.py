@@ -1,4 +1,5 @@
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -7,11 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pianissimo.stream.stream
+from pianissimo.cli.main import cli
 from pianissimo.errors import InputError, SpecError
 from pianissimo.io import read_plan, read_releases
-from pianissimo.io.runs import run_file
+from pianissimo.io.inspect import read_status
+from pianissimo.io.runs import run_durably, run_file
 from pianissimo.stream.source_spec import FileFormat
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
@@ -251,6 +255,20 @@ def test_a_spec_without_source_cannot_be_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("exact")
+def test_a_run_over_files_that_is_finished_lags_behind_nothing(tmp_path: Path) -> None:
+    """Its last tick is that of the file, and the clock goes on to the end of the horizon, which is long past."""
+    spec, state = prepare(tmp_path), str(tmp_path / "state")
+    run_durably(spec, state)
+    done = read_status(state)
+    assert (done.released_tick, done.last_tick, done.finished, done.lag) == (6, 24, True, 0)
+    told = CliRunner().invoke(cli, ["status", state]).output
+    assert re.search(r"finished +yes +\(whether the last run released all that its file asks for\)", told)
+    # What the file of health says of another tick, or what it cannot say, is of no run that finished this one.
+    for text in ('{"state": "done", "tick": 5}', '{"state": "stopped", "tick": 6}', "[]", "{", ""):
+        (tmp_path / "state" / "health.json").write_text(text)
+        assert (read_status(state).finished, read_status(state).lag) == (False, 18)
+
+
 def test_the_example_counts_what_is_in_its_file(tmp_path: Path) -> None:
     run_file(load_spec(EXAMPLES / "pharmacy.toml"), tmp_path / "out")
     found = read_releases(tmp_path / "out")

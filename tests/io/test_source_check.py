@@ -231,6 +231,18 @@ def test_a_cap_that_follows_from_period_to_period_is_told_from_the_first_on(tmp_
     assert 'within = "1d"' not in " ".join(found["notes"])
 
 
+@pytest.mark.parametrize("column", ["drug", "customer"])
+def test_texts_that_differ_only_by_their_unicode_form_are_noted(tmp_path: Path, column: str) -> None:
+    composed, apart = "Andr\u00e9", "Andre\u0301"
+    odd = each(**{column: lambda row: composed if row["time"][14] == "0" else apart})
+    (note,) = [note for note in check_source(load_spec(write(tmp_path, odd)))["notes"] if "Unicode" in note]
+    assert note.startswith(f"{'stream.unit.user' if column == 'customer' else 'queries.drugs.key'}: {column!r} holds")
+    assert composed not in note
+    assert apart not in note
+    alike = each(**{column: lambda _: apart})
+    assert not [note for note in check_source(load_spec(write(tmp_path, alike)))["notes"] if "Unicode" in note]
+
+
 def test_refused_rows_are_told_with_their_share_and_reason(tmp_path: Path) -> None:
     rows = [{**row, "time": f"05/01/2026 {row['time'][11:16]}"} if row["time"][11:13] == "07" else row for row in ROWS]
     (note,) = [note for note in check_source(load_spec(write(tmp_path, rows)))["notes"] if "refused" in note]

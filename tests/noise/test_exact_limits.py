@@ -81,12 +81,45 @@ def test_past_its_reach_a_law_has_no_mass_but_what_is_too_small_to_tell(variance
     assert law.mass(law.places).sum() == pytest.approx(1)
 
 
-def test_a_divergence_is_the_same_in_pieces_of_any_size() -> None:
+@pytest.mark.parametrize("asked", [(9, 1, 0.5), (400, 1, 0.01), (30, 40, 0.1), (10**6, 3, 1e-3)])
+def test_a_divergence_of_every_so_many_th_place_is_above_that_of_all_by_little(asked: tuple[int, int, float]) -> None:
     whole = exact_laws.shift_divergence.__wrapped__
-    for asked in ((9, 1, 0.5), (30, 2, 0.1)):
-        for size in (1, 2, 7):
-            with patch.object(exact_laws, "_PIECE", size):
-                assert whole(*asked) == pytest.approx(exact_laws.shift_divergence(*asked), rel=1e-12)
+    exact = whole(*asked)
+    for size, more in ((40, 1.3), (400, 1.02), (4000, 1.002)):
+        with patch.object(exact_laws, "_MOST_PLACES", size):
+            assert exact <= whole(*asked) < exact * more
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_a_divergence_of_few_places_is_never_too_small(most: int) -> None:
+    whole = exact_laws.shift_divergence.__wrapped__
+    for variance in (1, 2, 7, 50, 3000):
+        for coordinates in (1, 2, 9, 300):
+            for epsilon in (-1.0, 0.0, 1e-3, 0.3, 4.0):
+                exact = whole(variance, coordinates, epsilon)
+                with patch.object(exact_laws, "_MOST_PLACES", most):
+                    assert whole(variance, coordinates, epsilon) >= exact
+
+
+@pytest.mark.parametrize("variance", [F(64), F(5000), F(2**18)])
+def test_a_tail_without_a_sum_is_above_the_sum_by_little(variance: F) -> None:
+    law, deviation = exact_laws.GaussianLaw(variance), math.sqrt(variance)
+    places = [round(step * deviation / 4) for step in range(-16, 61)]
+    exact = law.tail(np.array(places))
+    with patch.object(exact_laws, "LARGEST_SUMMED", 1):
+        bounds = np.array([exact_laws.gaussian_tail(variance, place) for place in places])
+        reaches = [exact_laws.gaussian_reach(variance, 9, coverage) for coverage in (0.1, 0.95, 1 - 1e-12)]
+    assert (exact <= bounds).all()
+    # Where the tail is curved, by the square of how many deviations out it is, and by the slack.
+    assert (bounds <= exact * (1 + 16 / float(variance))).all()
+    summed = [exact_laws.gaussian_reach(variance, 9, coverage) for coverage in (0.1, 0.95, 1 - 1e-12)]
+    assert all(0 <= reach - least <= 1 for reach, least in zip(reaches, summed, strict=True))
+
+
+@pytest.mark.parametrize("guess", [-5, 1, 2, 41, 42, 43, 60, 10**6])
+def test_a_search_around_a_guess_finds_the_least(guess: int) -> None:
+    for least in (1, 2, 42):
+        assert exact_laws.least_around(1, guess, lambda each: each >= least) == least  # noqa: B023
 
 
 def test_one_draw_is_exchanged_for_itself_at_no_price() -> None:

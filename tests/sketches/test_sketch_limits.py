@@ -5,6 +5,7 @@ of the kind that a release is for is refused.
 """
 
 import decimal
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -50,6 +51,7 @@ from pianissimo.sketches.released_keys import (
     check_unmerged,
     fresh_noise,
     gaussian_calibration,
+    gaussian_threshold,
     group_delta,
     item_keys,
     without_distance,
@@ -130,6 +132,50 @@ def test_one_gaussian_release_has_the_least_threshold_of_some_more_noise() -> No
     # A divergence that leaves nothing for a threshold is passed over.
     least = Fraction(shift_divergence(50, 1, 0.5))
     assert gaussian_calibration(Fraction(1, 2), least, 4)[0] > 50
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "found"),
+    [
+        (1e-3, 1e-9, (17792768, 36734)),  # What sums over all places gave, in 25 seconds.
+        (1e-6, 1e-9, (6214350327205, 22111983)),
+        (1e-100, 1e-6, (169104015051, 3151836)),
+    ],
+)
+def test_noise_of_a_small_epsilon_is_found_in_a_bounded_time(
+    epsilon: float, delta: float, found: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(released_keys, "gaussian_law", lambda _: pytest.fail("a sum over all places"))
+    variance, theta = gaussian_calibration(Fraction(epsilon), Fraction(delta), 64)
+    assert (variance, theta) == pytest.approx(found, rel=1e-4)
+    # By real-valued noise, and the chance that one key of count 1 shows.
+    mu = 1 / math.sqrt(variance)
+    moved = normal_tail(epsilon / mu - mu / 2) - math.exp(epsilon) * normal_tail(epsilon / mu + mu / 2)
+    shown = normal_tail((theta - 1.5) * mu / math.sqrt(2))
+    assert 0.97 * delta < moved + shown < delta * (1 + 1e-6)
+
+
+def normal_tail(least: float) -> float:
+    return math.erfc(least / math.sqrt(2)) / 2
+
+
+def test_noise_that_is_never_drawn_is_refused_at_once() -> None:
+    with pytest.raises(ParameterError, match=r"at most 2e\+09, got 2.8e\+11; allow a larger epsilon or delta"):
+        gaussian_calibration(Fraction(1, 10**12), Fraction(1, 10**12), 64)
+
+
+@pytest.mark.parametrize("standard", [False, True])
+@pytest.mark.parametrize(("keys", "bad"), [(1, 1e-9), (2, 1e-3), (2, 1e-14), (64, 1e-6)])
+def test_a_threshold_without_a_sum_is_the_same_or_hardly_larger(
+    keys: int, bad: float, standard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"variance": Fraction(60_001), "bad": bad, "k": keys, "standard": standard}
+    summed = gaussian_threshold(**asked)
+    released_keys._gaussian_exposure.cache_clear()
+    monkeypatch.setattr(released_keys, "LARGEST_SUMMED", 1)
+    bound = gaussian_threshold(**asked)
+    released_keys._gaussian_exposure.cache_clear()
+    assert summed <= bound <= summed * 1.003
 
 
 def test_noise_that_leaves_nothing_for_a_threshold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +308,9 @@ def test_half_of_delta_is_for_the_noise_of_a_shared_draw(monkeypatch: pytest.Mon
 def test_noise_of_many_keys_beyond_its_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_histogram, "noise_delta", lambda *_: 0.0)
     monkeypatch.setattr(sparse_histogram, "threshold_delta", lambda *_: 0.0)
-    assert correlated_calibration.__wrapped__(2**10, 0.001, 1e-6)[2] == 3
-    with pytest.raises(ParameterError, match="allow a larger epsilon or delta"):
-        correlated_calibration.__wrapped__(2**20, 0.001, 1e-6)
+    assert correlated_calibration.__wrapped__(2**7, 0.001, 1e-6)[2] == 3
+    with pytest.raises(ParameterError, match="allow a larger epsilon or delta, or take a smaller k"):
+        correlated_calibration.__wrapped__(2**8, 0.001, 1e-6)
 
 
 def test_distinct_places_are_drawn_until_bits_are_surely_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:

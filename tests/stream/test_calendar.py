@@ -124,7 +124,7 @@ def test_an_origin_is_of_the_zone_too() -> None:
     assert Stream.from_plain(berlin.to_plain()) == berlin
     told = berlin.plan().to_dict()
     assert (told["tick"], told["origin"], told["time_zone"]) == ("1d", "2026-06-30T22:00:00Z", "Europe/Berlin")
-    assert "each of 1d, from 2026-06-30T22:00:00Z (UTC) on, by the clocks of Europe/Berlin" in str(berlin.plan())
+    assert "each of 1d, from 2026-07-01 00:00:00+02:00 on, by the clocks of Europe/Berlin" in str(berlin.plan())
     assert berlin.plan().from_plain(berlin.plan().to_plain()).calendar == berlin.calendar
 
 

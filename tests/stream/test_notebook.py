@@ -14,7 +14,9 @@ from nbclient import NotebookClient
 
 import pianissimo as pp
 from pianissimo.errors import BudgetWarning, ParameterError, StateError
-from pianissimo.stream.shown import notebook
+from pianissimo.stream.live import Live
+from pianissimo.stream.shown import notebook, told_rows
+from pianissimo.testing import NoNoise
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
@@ -60,6 +62,35 @@ def test_nothing_from_outside_becomes_markup() -> None:
         assert BAD not in shown
     assert "&lt;img" in release._repr_html_()
     assert "&lt;img" in stream.plan()._repr_html_()
+
+
+def test_a_notebook_shows_what_the_terminal_shows() -> None:
+    span: dict[str, Any] = {"range": (0, 200)}
+    asked = [
+        pp.Count("n"),
+        pp.Histogram("drugs", key="drug", domain=["a", "b", "c"]),
+        pp.Sum("signed", value="price", range=(-200, 200)),
+        pp.Mean("mean", value="price", **span),
+    ]
+    stream = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=40, queries=asked)
+    rows = [{"drug": "b", "price": 40.0}] * 900 + [{"drug": "c", "price": 40.0}] * 2
+    release = Live(stream.plan(), NoNoise()).tick(rows)
+    facts = release.about()
+    drugs, note = told_rows.told_frame(release["drugs"], facts, "drugs")
+    high = release["drugs"].filter(key="c")["high"][0]
+    assert drugs["key"].to_list() == ["b", "a", "c"]
+    assert drugs["estimate"].to_list() == ["900", f"at most {high - 2}", f"at most {high}"]
+    assert note.startswith("2 of 3 labels cannot be told from noise: they have no order. Cut at 0; the release itself")
+    assert note in release._repr_html_()
+    assert f"at most {high}" in release._repr_html_()
+    for name in ("n", "signed"):
+        assert told_rows.told_frame(release[name], facts, name)[0].equals(release[name])
+    empty = Live(stream.plan(), NoNoise()).tick([])
+    assert told_rows.told_frame(empty["n"], facts, "n")[0]["estimate"][0].startswith("at most ")
+    assert told_rows.told_frame(empty["mean"], facts, "mean")[0]["estimate"].to_list() == ["not known"]
+    # What is below zero by itself, and where no plan is at hand, is as it was released.
+    assert told_rows.told_frame(empty["signed"], facts, "signed")[0].equals(empty["signed"])
+    assert told_rows.told_frame(empty["n"], {}, "n")[0].equals(empty["n"])
 
 
 def test_a_plan_as_html_tells_promise_errors_and_thresholds() -> None:

@@ -149,7 +149,7 @@ def test_the_head_says_promise_unit_and_ticks() -> None:
     if promise["method"] != "pure":
         assert lines[0].startswith(f"Stream s: differential privacy with epsilon {epsilon} and delta {delta}")
     assert lines[1] == "It hides one user with all her events."
-    assert lines[2].startswith("It has 366 ticks, each of 1d, from 2025-12-31T23:00:00Z (UTC) on")
+    assert lines[2].startswith("It has 366 ticks, each of 1d, from 2026-01-01 00:00:00+01:00 on")
     assert "by the clocks of Europe/Berlin." in lines[2]
     assert str(plan) == render_plan(plan.to_dict())
     assert plan._repr_html_().startswith("<p>Stream s: ")

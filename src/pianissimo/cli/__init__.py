@@ -26,6 +26,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 def named_place(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
     """A folder or a URL as it is typed, or, of `env:NAME`, what that variable holds: `ps` shows what is typed."""
+    if text is not None and text.endswith(".toml") and Path(text).is_file():
+        folder = Path(text).with_suffix(".state")
+        raise click.UsageError(
+            f"a folder or a URL must be given, got the stream file {text}; it is kept in {folder} "
+            "unless --state said another"
+        )
     if text is None or not text.startswith("env:"):
         return text
     found = os.environ.get(text.removeprefix("env:"))

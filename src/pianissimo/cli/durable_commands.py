@@ -30,9 +30,14 @@ _MEANING = {
     "key_id": "(tells secrets apart; it says nothing of the secret)",
     "lease_epoch": "(how often a process took the stream, to write it alone)",
     "lease_owner": "(the last process that did)",
-    "lag": "(ticks that are over by the clock and not released)",
+    "finished": "(whether the last run released all that its file asks for)",
+    "lag": "(ticks that are over by the clock and not released; none where no clock cuts them)",
 }
 """What `status` says of its fields."""
+
+
+def _word(value: object) -> object:
+    return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 @click.command()
@@ -53,7 +58,7 @@ def status(*, state: str, witness: Path | None, show_refused: bool, as_json: boo
         echo_json(found, indent=2)
         return
     sinks, exhausted, refused = found.pop("sinks"), found.pop("exhausted"), found.pop("refused") or {}
-    lines = {name: f"{value}  {_MEANING[name]}" if name in _MEANING else value for name, value in found.items()}
+    lines = {name: f"{_word(value)}  {_MEANING[name]}" if name in _MEANING else value for name, value in found.items()}
     lines |= {
         f"sink {name}": f"has ticks up to {each['last_tick']}, lacks {each['undelivered']}"
         for name, each in sinks.items()

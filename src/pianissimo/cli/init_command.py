@@ -8,12 +8,12 @@ import json
 import re
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import click
 
-from pianissimo.cli import PATH, plan_of
+from pianissimo.cli import PATH, arguments, plan_of
 from pianissimo.errors import InputError, ParameterError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|")
@@ -46,6 +46,7 @@ class Answers:
     delta: float
     tick: str
     horizon: str
+    time_zone: str
     origin: str
     data: str
     delimiter: str
@@ -77,7 +78,14 @@ class Answers:
 )
 @click.option("--tick", help="How often something is released, such as 15m, 1h or 1d.")
 @click.option("--horizon", help="How long it goes on, such as 30d.")
-@click.option("--origin", help="When the first tick begins, such as 2026-01-05T00:00:00Z.")
+@click.option(
+    "--time-zone",
+    help="Whose days and clocks ticks follow, and times without an offset, such as Europe/Berlin.  [default: UTC]",
+)
+@click.option(
+    "--origin",
+    help="When the first tick begins, such as 2026-01-05T00:00:00Z; without an offset by the clocks of the time zone.",
+)
 @click.option("--epsilon", type=float, help="The privacy budget of the whole run: see docs/epsilon.md.")
 @click.option("--delta", type=float, help="The small chance that goes with it.")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is not given is left at its default.")
@@ -92,7 +100,10 @@ def init(*, file: Path, data: Path | None, yes: bool, **given: object) -> None:
     columns, delimiter = _header(data) if data is not None else ([], ",")
     asking = _Asking(columns, is_asked=not yes and somebody_is_there())
     answers = _answers(asking, file, (data, delimiter), given)
-    file.write_text(stream_file_text(answers), encoding="utf-8")
+    try:
+        file.write_text(stream_file_text(answers), encoding="utf-8")
+    except OSError as fault:
+        raise InputError(f"FILE must be in a folder that can be written, got {file}: {fault.strerror}") from None
     try:
         from pianissimo.stream.spec import load_spec
 
@@ -148,6 +159,8 @@ class _Asking:
 
 
 def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dict[str, object]) -> Answers:
+    from pianissimo.stream.calendar import zone_of
+
     path, delimiter = data
     name = ask.text(given["name"], "What is the stream called?", re.sub(r"\W+", "_", file.stem).strip("_") or "stream")
     time = ask.column(given["time"], "Which column says when an event happened?", ask.guess_time("time"), flag="--time")
@@ -166,15 +179,21 @@ def _answers(ask: _Asking, file: Path, data: tuple[Path | None, str], given: dic
         for each in ask.text(None, "What shall be added up? Such as price=0..50, a public range", _NONE).split(",")
         if each.strip() != _NONE
     ]
-    today = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
     # A relative path is found from where the stream file is.
     place = "events.csv" if path is None else str(path.resolve())
     if path is not None and path.resolve().is_relative_to(file.resolve().parent):
         place = path.resolve().relative_to(file.resolve().parent).as_posix()
+    tick = ask.text(given["tick"], "How often is something released? Such as 15m, 1h, 1d", "1h")
+    horizon = ask.text(given["horizon"], "How long does it go on? Such as 30d", "30d")
+    zone = ask.text(given["time_zone"], "Whose days and clocks do ticks follow? UTC, or such as Europe/Berlin", "UTC")
+    with arguments():
+        now = datetime.now(zone_of(zone))
+    today = now.strftime(f"%Y-%m-%dT00:00:00{'Z' if zone == 'UTC' else ''}")
     return Answers(
         name=name,
-        tick=ask.text(given["tick"], "How often is something released? Such as 15m, 1h, 1d", "1h"),
-        horizon=ask.text(given["horizon"], "How long does it go on? Such as 30d", "30d"),
+        tick=tick,
+        horizon=horizon,
+        time_zone=zone,
         origin=_moment(
             ask.text(given["origin"], "When does the first tick begin? Public, not read off the data", today)
         ),
@@ -231,7 +250,7 @@ def stream_file_text(answers: Answers) -> str:
     """A stream file with comments.
 
     >>> when = "2026-01-05T00:00:00Z"
-    >>> answers = Answers("shop", 1.0, 1e-9, "1h", "30d", when, "shop.csv", ",", "time", "iso", None, (), ())
+    >>> answers = Answers("shop", 1.0, 1e-9, "1h", "30d", "UTC", when, "shop.csv", ",", "time", "iso", None, (), ())
     >>> print(stream_file_text(answers).splitlines()[6])
     [stream]
     """
@@ -250,7 +269,8 @@ def stream_file_text(answers: Answers) -> str:
         f"tick = {_quoted(answers.tick)}    # how often something is released",
         f"horizon = {_quoted(answers.horizon)}    # how long it goes on; it cannot be made longer later",
         f"origin = {answers.origin}    # when the first tick begins; public, never read off the data",
-        '# time_zone = "Europe/Berlin"    # whose days and clocks ticks follow; UTC without it',
+        ('# time_zone = "Europe/Berlin"' if answers.time_zone == "UTC" else f"time_zone = {_quoted(answers.time_zone)}")
+        + "    # whose days and clocks ticks follow, and times without an offset; UTC without it",
         f"# Hidden is {whom}.",
     ]
     if answers.user:

@@ -32,14 +32,15 @@ def releases(
     """
     from rich.text import Text
 
-    from pianissimo.cli.render import console, moment_text, release_table, rings_table
+    from pianissimo.cli.render import console, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, pharmacy_stream, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.shared.watching import EXHAUSTED
-    from pianissimo.stream.calendar import calendar_of
+    from pianissimo.stream.calendar import calendar_of, moment_text
     from pianissimo.stream.shown.legends import legend
-    from pianissimo.stream.shown.plan_table import WATCHED, about_told, in_window, never_below_zero
+    from pianissimo.stream.shown.plan_table import WATCHED, about_told, in_window
+    from pianissimo.stream.shown.told_rows import is_cut_at_zero
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -89,8 +90,7 @@ def releases(
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             below = legend(name, shown, coverage, planned.get(name))
             threshold = planned.get(name, {}).get("threshold")
-            # What is of no query, such as above_cap, counts users; where no plan is known, nothing is cut.
-            is_cut = never_below_zero(planned[name]) if name in planned else bool(planned)
+            is_cut = is_cut_at_zero(planned.get(name), planned)
             if threshold and not rows.height:
                 least = f"{threshold['least']:,}"
                 answer: Any = Text(f"No label is shown: none has reached its threshold, {least} or more.")

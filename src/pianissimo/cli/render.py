@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -15,12 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pianissimo.ledger.units import TOLD_UNITS
-from pianissimo.stream.calendar import zone_of
-from pianissimo.stream.release import OPEN_ENDS, label_columns
+from pianissimo.stream.calendar import moment_text
+from pianissimo.stream.shown.told_rows import NOT_SHOWN, OPEN_ENDS, number_shown, told_rows
 
 _WIDTH_WITHOUT_TERMINAL = 120
-_NEARLY_ALL = 0.9
-"""A quantile whose bar holds so much of the range is not known; the page has the same number."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -60,30 +58,13 @@ def quoted(label: str) -> str:
 def cell(value: object, column: str = "") -> Text:
     """A number or a label of a release, never read as markup."""
     if value is None:
-        return Text(OPEN_ENDS.get(column, "all that are not shown"), style="italic")
-    if isinstance(value, float):
-        if abs(value) < 1000:
-            return Text(f"{value:,.6g}")
-        return Text(f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:,.2f}".removesuffix(".00"))
-    if isinstance(value, int):
-        return Text(f"{value:,}")
+        return Text(OPEN_ENDS.get(column, NOT_SHOWN), style="italic")
+    if isinstance(value, float | int):
+        return Text(number_shown(value))
     if isinstance(value, datetime):
         return Text(moment_text(value))
     text = value.hex() if isinstance(value, bytes) else str(value)
     return Text(text if text.isprintable() else quoted(text))
-
-
-def moment_text(moment: datetime, zone: str | None = None) -> str:
-    """A moment by the clocks of a time zone, UTC unless another one is given.
-
-    >>> midnight = datetime.fromisoformat("2026-03-05T00:00:00Z")
-    >>> moment_text(midnight), moment_text(midnight, "Europe/Rome")
-    ('2026-03-05 00:00:00 UTC', '2026-03-05 01:00:00+01:00')
-    """
-    there = moment if zone is None else moment.astimezone(zone_of(zone))
-    if there.utcoffset() or zone not in (None, "UTC"):
-        return there.isoformat(sep=" ", timespec="seconds")
-    return f"{there:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
@@ -94,68 +75,6 @@ def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
     for row in rows.iter_rows():
         table.add_row(*map(cell, row, rows.columns))
     return table
-
-
-def cannot_be_told(row: Mapping[str, Any]) -> bool:
-    """Whether a number that cannot be below zero may as well be zero: its interval holds zero, or lies below it.
-
-    Where nothing bounds it at either end, nothing is known of that.
-    """
-    low, high = row["low"], row["high"]
-    return not (low is None and high is None) and (low is None or low <= 0)
-
-
-def cut_at_zero(row: Mapping[str, Any]) -> dict[str, Any]:
-    """How such a number is shown, in the terminal and on the page: what is below zero is shown as zero would be.
-
-    A bar that is cut and not moved would be short, or of no length at all, where the noise was lowest.
-
-    >>> cut_at_zero({"estimate": 26, "low": -54, "high": 106})
-    {'estimate': 'at most 106', 'low': 0, 'high': 106}
-    >>> cut_at_zero({"estimate": -900, "low": -1300, "high": -500})
-    {'estimate': 'at most 400', 'low': 0, 'high': 400}
-    >>> cut_at_zero({"estimate": 30, "low": -5, "high": None})
-    {'estimate': '0 or more', 'low': 0, 'high': None}
-    """
-    high = None if row["high"] is None else max(0, row["high"] - min(0, row["estimate"] or 0))
-    words = "0 or more" if high is None else f"at most {cell(high)}" if high else "about 0"
-    return {"estimate": words, "low": 0, "high": high}
-
-
-def told_quantile(row: Mapping[str, Any], span: Sequence[float] | None = None) -> dict[str, Any]:
-    """How a quantile is shown: bounds for extremes, and no number where nearly all of the range may be it.
-
-    >>> told_quantile({"key": "largest 1", "estimate": 249.0, "low": 249.0, "high": 2000.0}, (0, 2000))
-    {'estimate': 'at least 249'}
-    >>> told_quantile({"key": "0.5", "estimate": 6.3, "low": 0.0, "high": 1000.0}, (0, 1000))
-    {'estimate': 'not known'}
-    >>> told_quantile({"key": "0.5", "estimate": 22.4, "low": 21.3, "high": 25.6}, (0, 1000))
-    {}
-    """
-    low, high = row["low"], row["high"]
-    if span and low is not None and high is not None and high - low >= _NEARLY_ALL * (span[1] - span[0]):
-        return {"estimate": "not known"}
-    if str(row["key"]).startswith("largest ") and low is not None:
-        return {"estimate": f"at least {cell(low)}"}
-    if str(row["key"]).startswith("smallest ") and high is not None:
-        return {"estimate": f"at most {cell(high)}"}
-    return {}
-
-
-def told_mean(row: Mapping[str, Any], span: Sequence[float]) -> dict[str, Any]:
-    """How a mean is shown: a bound where noise took it to an end of its range, and no number of nearly all of it.
-
-    >>> told_mean({"estimate": 0.0, "low": 0.0, "high": 69.6}, (0, 200))
-    {'estimate': 'at most 69.6'}
-    >>> told_mean({"estimate": 17.3, "low": 0.0, "high": 37.5}, (0, 200))
-    {}
-    """
-    low, high = row["low"], row["high"]
-    if row["estimate"] is None or high - low >= _NEARLY_ALL * (span[1] - span[0]):
-        return {"estimate": "not known"}
-    if row["estimate"] <= span[0] < high:
-        return {"estimate": f"at most {cell(high)}"}
-    return {"estimate": f"at least {cell(low)}"} if row["estimate"] >= span[1] > low else {}
 
 
 def release_table(
@@ -170,41 +89,14 @@ def release_table(
 
     Below it stands what its bars mean. It is given what a plan tells of its query, if one is known.
     """
-    asked, span = (query or {}).get("kind"), (query or {}).get("range")
-    labels = label_columns(rows)
-    noise = [never_below_zero and cannot_be_told(row) for row in rows.select("estimate", "low", "high").to_dicts()]
-    if labels:
-        # The row without key, of all labels that are not shown, stays the last.
-        is_noise = pl.Series(noise, dtype=pl.Boolean)
-        order = [pl.col(labels[0]).is_null(), is_noise, pl.when(~is_noise).then(-pl.col("estimate"))]
-        order = [pl.col("tick"), *order] if "tick" in rows.columns else order
-        rows = rows.sort([*order, *labels], nulls_last=True, maintain_order=True)
+    where = "--json has the numbers as they were released."
+    shown, note = told_rows(rows, is_cut=never_below_zero, query=query, note=where)
     table = plain_table(title)
     for column, kind in rows.schema.items():
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
-    for row in rows.iter_rows(named=True):
-        told = cut_at_zero(row) if never_below_zero and cannot_be_told(row) else {}
-        told = told_quantile(row, span) if asked == "quantiles" else told
-        told = told_mean(row, span) if asked == "mean" and span else told
-        table.add_row(*(cell(value, name) for name, value in {**row, **told}.items()))
-    below = [_noise_note(rows, labels) if any(noise) else "", legend]
-    return Group(table, *(Text(line, style="dim") for line in below if line))
-
-
-def _noise_note(rows: pl.DataFrame, labels: list[str]) -> str:
-    """What is said of numbers that are cut at zero."""
-    cut = "Cut at 0; --json has the numbers as they were released."
-    if not labels:
-        return f"It cannot be told from noise. {cut}"
-    named = [cannot_be_told(row) for row in rows.filter(pl.col(labels[0]).is_not_null()).to_dicts()]
-    if not sum(named):
-        return cut
-    if len(named) == 1:
-        return f"The label cannot be told from noise. {cut}"
-    if all(named):
-        return f"{len(named):,} labels, none can be told from noise: they have no order. {cut}"
-    these = "it has" if sum(named) == 1 else "they have"
-    return f"{sum(named):,} of {len(named):,} labels cannot be told from noise: {these} no order. {cut}"
+    for row in shown:
+        table.add_row(*(cell(value, name) for name, value in row.items()))
+    return Group(table, *(Text(line, style="dim") for line in (note, legend) if line))
 
 
 def rings_table(

@@ -192,6 +192,7 @@ def add(*, files: tuple[Path, ...], as_json: bool) -> None:
     """
     from pianissimo.cli.render import console, frame_table
     from pianissimo.io.sketch_releases import add_files
+    from pianissimo.stream.shown.told_rows import number_shown
 
     added = add_files(files)
     table = added.table.sort("estimate", "key", descending=[True, False])
@@ -200,7 +201,9 @@ def add(*, files: tuple[Path, ...], as_json: bool) -> None:
         echo_json({"coverage": added.coverage, "most_hidden": added.most_hidden, "keys": keys}, indent=2)
         return
     console().print(frame_table(None, table))
-    hidden = "" if added.most_hidden is None else f" A key that is not shown has at most {added.most_hidden:,.6g}."
+    hidden = (
+        "" if added.most_hidden is None else f" A key that is not shown has at most {number_shown(added.most_hidden)}."
+    )
     click.echo(f"\nAll bars hold together with a chance of {added.coverage:.4g}.{hidden}")
 
 
@@ -261,6 +264,7 @@ def _show_release(file: Path, released: "FileRelease") -> None:
     from rich.text import Text
 
     from pianissimo.cli.render import console, frame_table
+    from pianissimo.stream.shown.told_rows import number_shown
 
     rows = released.table
     has_no_high = rows["high"].null_count() == rows.height
@@ -269,7 +273,7 @@ def _show_release(file: Path, released: "FileRelease") -> None:
     streams = "1 stream" if released.streams == 1 else f"{released.streams} streams"
     notes = [
         f"It hides {released.unit}; k = {released.k:,}, {streams}; {released.mechanism}.",
-        f"Keys are shown from {released.shown_from:,.6g} on; all bars hold together with a chance of "
+        f"Keys are shown from {number_shown(released.shown_from)} on; all bars hold together with a chance of "
         f"{released.coverage:.4g}.",
     ]
     if has_no_high:
@@ -280,5 +284,6 @@ def _show_release(file: Path, released: "FileRelease") -> None:
         notes.append("It is charged to the ledger; `pianissimo budget` shows what is left.")
     if released.earlier:
         notes.append("An earlier release of these streams is not in this ledger: it comes on top.")
-    console().print(Text(title, style="bold"), frame_table(None, rows.drop("high") if has_no_high else rows))
+    shown = frame_table(None, rows.drop("high") if has_no_high else rows)
+    console().print(Text(title, style="bold"), shown if rows.height else Text("No key is shown."))
     click.echo("\n" + "\n".join(notes))

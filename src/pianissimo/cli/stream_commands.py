@@ -69,6 +69,20 @@ def plan(*, file: Path | None, explain: bool, matrix: bool, as_json: bool) -> No
         console().print(plan_tables(content, explain=explain))
 
 
+_CHECKED = {
+    "nulls": " without a value that it counts",
+    "outside": " with a value outside its range",
+    "not_listed": " with a label that its domain does not list",
+    "cut_share": " of the sum, by cutting values to its range",
+    "unread_share": " of what the column adds up to is in texts that are no numbers",
+}
+"""What `check` says of its numbers, beside how many rows have it."""
+
+
+def _number(value: object) -> object:
+    return f"{value:,.15g}" if isinstance(value, int | float) else value
+
+
 @click.command()
 @click.argument("file", type=PATH)
 @json_option
@@ -91,18 +105,20 @@ def check(*, file: Path, as_json: bool) -> None:
     else:
         click.echo(f"{NOT_PRIVATE}\n")
         names = ("rows", "first_time", "last_time") if found["rows"] is not None else ()
-        told = {name: found[name] for name in names} | (found["rows_per_tick"] or {})
-        lines = {
-            f"rows per tick, {name}" if name in (found["rows_per_tick"] or {}) else name: each
-            for name, each in told.items()
-        }
-        for title in ("columns", "refused", "nulls", "outside", "not_listed"):
-            lines |= {f"{title}: {name}": each for name, each in found[title].items()}
-        lines |= {f"cut_share: {name}": f"{each:+.1%}" for name, each in found["cut_share"].items()}
-        lines |= {f"unread_share: {name}": f"{each:.1%}" for name, each in found["unread_share"].items()}
+        lines: dict[str, object] = {name: _number(found[name]) for name in names}
+        lines |= {f"rows per tick, {name}": _number(each) for name, each in (found["rows_per_tick"] or {}).items()}
+        lines |= {f"columns: {name}": each for name, each in found["columns"].items()}
+        for title in ("refused", "nulls", "outside", "not_listed"):
+            meaning = _CHECKED.get(title, "")
+            lines |= {
+                f"{title}: {name}": f"{counted_text(each, 'row', 'rows')}{meaning}"
+                for name, each in found[title].items()
+            }
+        for title, form in (("cut_share", "+.1%"), ("unread_share", ".1%")):
+            lines |= {f"{title}: {name}": f"{each:{form}}{_CHECKED[title]}" for name, each in found[title].items()}
         for name, caps in found["above_cap"].items():
             lines[f"above_cap: {name}"] = "; ".join(
-                f"above {cap:,}: {counted_text(users, 'user', 'users')}, {more:,} {what} beyond"
+                f"above {cap:,.15g}: {counted_text(users, 'user', 'users')}, {more:,} {what} beyond"
                 for (_, cap), (_, users), (what, more) in map(dict.items, caps)
             )
         lines |= {f"plan: {name}": " ".join(words) for name, words in found["plan"].items()}

@@ -22,6 +22,7 @@ from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
+from pianissimo.io.loop import HEALTH_FILE
 from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.ledger import is_state_place, key_beside, ledger_beside
 from pianissimo.ledger.entries import is_there
@@ -65,8 +66,11 @@ class Status:
     key_id: str
     lease_epoch: int
     lease_owner: str
+    finished: bool
+    """Whether the last run released all that its file asks for: the horizon, or before it what `until` says."""
+
     lag: int | None
-    """How many ticks are over by the clock and not released; None where no clock cuts them."""
+    """How many ticks are over by the clock and not released; 0 if it is finished, None where no clock cuts them."""
 
     sinks: dict[str, dict[str, int]]
     """Of each sink how many ticks it has not confirmed, and the last that it has."""
@@ -106,7 +110,8 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         config = json.loads(record.config)
         last = record.last_tick + config["plan"]["horizon"]
         shown = max(released, record.last_tick)
-        lag = _lag(Stream.from_plain(config["stream"]), shown, last)
+        finished = shown == last or _is_done(found, shown)
+        lag = _lag(Stream.from_plain(config["stream"]), shown, shown if finished else last)
     return Status(
         stream=record.name,
         incarnation=record.incarnation.hex(),
@@ -124,6 +129,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         key_id=key_id,
         lease_epoch=lease,
         lease_owner=owner,
+        finished=finished,
         lag=lag,
         sinks={
             name: {"undelivered": shown - max(sent, record.last_tick), "last_tick": sent}
@@ -132,6 +138,15 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         exhausted=exhausted,
         refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
+
+
+def _is_done(place: Place, released: int) -> bool:
+    """Whether the process that released this tick left because it was the last of its file."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        if place.folder is not None:
+            content = json.loads((place.folder / HEALTH_FILE).read_bytes())
+            return bool(content["state"] == "done" and content["tick"] == released)
+    return False
 
 
 def _lag(stream: Stream, released: int, last_tick: int) -> int | None:

@@ -37,6 +37,9 @@ from pianissimo.io.sources.source_records import EndOfTicks, OldSource, OnceSour
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
 
+HEALTH_FILE = "health.json"
+"""In the folder of a stream, what the process that runs it says of itself, or the last one said."""
+
 _BETWEEN_LOOKS = 0.05
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0

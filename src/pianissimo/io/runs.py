@@ -29,7 +29,7 @@ from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecE
 from pianissimo.io.clock import WallClock, longest_leap_of
 from pianissimo.io.folder import FolderSink, check_free
 from pianissimo.io.kafka import kafka_settings
-from pianissimo.io.loop import LoopSummary, Progress, Rang, Reports, StreamLoop, tell_failed_start
+from pianissimo.io.loop import HEALTH_FILE, LoopSummary, Progress, Rang, Reports, StreamLoop, tell_failed_start
 from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.sinks import make_sink
 from pianissimo.io.sources import make_feed
@@ -162,7 +162,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
     retention = spec.run.retention if given.get("retention") is None else given.get("retention")
     place = Place.of(state, witness=witness, ledger=ledger)
     # From here on whoever looks after the stream is told, also where it fails before its loop begins.
-    shown, is_looping = health or (place.folder and place.folder / "health.json"), False
+    shown, is_looping = health or (place.folder and place.folder / HEALTH_FILE), False
     workers: Workers | None = None
     try:
         with stop_on_signals() if stop is None else nullcontext(stop) as told:
@@ -341,7 +341,7 @@ def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Pa
     refused = RefusedFile.beside(place.folder, place.witness)
     yield from (refused, refused.with_name(f"{refused.name}.1"))
     if place.folder is not None:
-        yield from (place.folder / name for name in (STATE_FILE, f"{STATE_FILE}-wal", "health.json", "lock"))
+        yield from (place.folder / name for name in (STATE_FILE, f"{STATE_FILE}-wal", HEALTH_FILE, "lock"))
     for sink in sinks:
         if isinstance(sink, FolderSink):
             yield sink.path / "plan.json"

@@ -9,6 +9,7 @@ stream file must be changed, since the source cannot be read so. A *note* says w
 import csv
 import difflib
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -286,12 +287,26 @@ class _Check:
             self.notes.append(f"times have the offset {offset}, and days are those of stream.time_zone, {zone!r}")
         self.strange = self._strange_texts()
         self.notes += [each.told(self._key(name), name) for name, each in self.strange.items()]
+        self.notes += self._spelled_twice()
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
         self.notes += self.sizes.cut_notes(self.rows, self.outside)
         if isinstance(self.source, FileSource):
             self.notes += [*self.caps.notes(), *self.sizes.size_notes(self.caps.beyond(), self.spec.last_tick)]
+
+    def _spelled_twice(self) -> list[str]:
+        """Which columns hold, in their first rows, labels that a person reads as one and a run counts as two."""
+        found = []
+        for name in self.wanted.labels:
+            values = (each if isinstance(each, list) else [each] for each in self.columns.get(name, []))
+            labels = {label for several in values for label in several if isinstance(label, str)}
+            if len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels):
+                found.append(
+                    f"{self._key(name)}: {name!r} holds texts that differ only by their Unicode form, as an accent "
+                    "in one character or in two does, and count as different ones; bring them to one form (NFC)"
+                )
+        return found
 
     def _strange_texts(self) -> dict[str, StrangeTexts]:
         """Columns of numbers with texts that are none; of files all rows are looked at, else the first."""

@@ -7,6 +7,9 @@
 by one part in a billion, a million times what its roundings can take away. The whole of the lattice is at least
 sqrt(2 pi variance) (Poisson summation), which stands below the fraction. Searches begin at the sigma of real-valued
 noise, which nothing is released with.
+
+Sums grow with the deviation, and a small epsilon asks for a large one. So large variances have bounds instead, which
+are above their sums by less than a thousandth: `gaussian_tail`, and every so many-th term in `shift_divergence`.
 """
 
 import decimal
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
@@ -89,6 +93,14 @@ def least_integer(start: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
+def least_around(start: int, guess: int, holds: Callable[[int], bool]) -> int:
+    """The same, in few steps where the guess is near."""
+    low, step = max(start, guess), 1
+    while low > start and holds(low):
+        low, step = max(start, low - step), 2 * step
+    return least_integer(low, holds)
+
+
 def laplace_reach(rate: Fraction, draws: int, coverage: float) -> int:
     """What none of so many draws of scale 1 / rate exceeds in size, with this chance."""
     check_probability(coverage=coverage)
@@ -104,8 +116,13 @@ TINY = 1e-300
 """What is too small for a floating-point number is not nothing."""
 
 _REACH = 39
-_LARGEST_VARIANCE = 2.0**38
-_PIECE = 2**20
+LARGEST_VARIANCE = 2.0**38
+"""Of the tables of a law."""
+
+LARGEST_SUMMED = 2**20
+"""The tails of larger variances are not summed: see `gaussian_tail`."""
+
+_MOST_PLACES = 2**20
 _LOST_DIGITS = 1e-11
 
 
@@ -113,7 +130,7 @@ class GaussianLaw:
     """The chances of one discrete Gaussian, in tables from 0 up to where floating-point numbers end."""
 
     def __init__(self, variance: Fraction) -> None:
-        if not 0 < variance <= _LARGEST_VARIANCE:
+        if not 0 < variance <= LARGEST_VARIANCE:
             raise ParameterError(f"variance must be above 0 and at most 2^38, got {float(variance):g}")
         self.variance = variance
         spread = float(variance)
@@ -146,7 +163,7 @@ class GaussianLaw:
         return np.arange(-self.reach, self.reach + 1)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def gaussian_law(variance: Fraction) -> GaussianLaw:
     """The tables of a variance, kept for the next call."""
     return GaussianLaw(variance)
@@ -155,6 +172,10 @@ def gaussian_law(variance: Fraction) -> GaussianLaw:
 def gaussian_reach(variance: Fraction, draws: int, coverage: float) -> int:
     """What none of so many draws exceeds in size, with this chance."""
     check_probability(coverage=coverage)
+    if variance > LARGEST_SUMMED:
+        beyond = (1 - coverage) / (2 * draws)
+        guess = round(real_quantile(variance, beyond))
+        return least_around(0, guess, lambda reach: gaussian_tail(variance, reach + 1) <= beyond)
     law = gaussian_law(variance)
     return int(np.argmax(2 * draws * law.tail(np.arange(1, law.reach + 1)) <= 1 - coverage))
 
@@ -164,6 +185,24 @@ def enlarge(chance: float) -> float:
     return chance * (1 + ROUNDING_ERROR) + TINY
 
 
+def gaussian_tail(variance: Fraction, least: int) -> float:
+    """P[Z >= least], and for a large variance v a bound: what real noise has above least - 1/2, times 1 + 1 / v.
+
+    From sqrt(v) on exp(-z^2 / (2 v)) is convex, so that each term is at most its integral from z - 1/2 to z + 1/2. Of
+    the others there are at most 2 sqrt(v) + 2, and each is above its integral by at most 1 / (24 v) of the term at 0.
+    Together this is less than 1 / (29 v), where the integral is above 0.158.
+    """
+    if variance <= LARGEST_SUMMED:
+        return enlarge(float(gaussian_law(variance).tail(np.array([least]))[0]))
+    spread = float(variance)
+    return enlarge(math.erfc((least - 0.5) / math.sqrt(2 * spread)) / 2 * (1 + 1 / spread))
+
+
+def real_quantile(variance: Fraction | int, chance: float) -> float:
+    """Above which number real-valued noise is with this chance: where a search begins."""
+    return -math.sqrt(variance) * NormalDist().inv_cdf(min(max(chance, TINY), 0.5))
+
+
 @lru_cache(maxsize=4096)
 def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     """How far discrete Gaussian noise on so many counts is from itself moved by one in each, beyond e^epsilon.
@@ -171,7 +210,7 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     This is the hockey-stick divergence, a sum over the whole numbers y > epsilon s2 - j/2 of P[Y = y] (1 - exp(epsilon
     - (2 y + j) / (2 s2))), where Y is the sum of j draws. Y is taken as one draw of variance j s2; for that exchange
     (Kairouz, Liu and Steinke 2021, s2 >= 1/2) the sum is multiplied by e^kappa, kappa = 10 sum over i < j of exp(-2
-    pi^2 s2 i / (i + 1)).
+    pi^2 s2 i / (i + 1)). Of more than a million places every so many-th stands for those up to the next.
     """
     if coordinates == 0:
         return max(0.0, -math.expm1(epsilon))
@@ -184,14 +223,26 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     span = 90.0 / (past + math.sqrt(past * past + 90.0))
     last = math.ceil(max(float(first), 0.0) + span * deviation) + 2
     low = max(first, -math.ceil(_REACH * deviation))
-    total = 0.0
-    for begin in range(last, low - 1, -_PIECE):
-        places = np.arange(max(low, begin - _PIECE + 1), begin + 1, dtype=np.float64)
-        gains = -np.expm1(epsilon - (2 * places + coordinates) / (2 * variance))
-        weights = np.exp(-places * places / (2 * spread))
-        total += float((weights * np.maximum(gains, 0.0))[::-1].sum())
+    stride = -(-(last - low + 1) // _MOST_PLACES)
+    places = np.arange(low, last + stride, stride, dtype=np.float64)
+    gains = -np.expm1(epsilon - (2 * places + coordinates) / (2 * variance))
+    weights = np.exp(-places * places / (2 * spread))
+    total = float((weights * np.maximum(gains, 0.0))[::-1].sum())
+    if stride > 1:
+        total = stride * (total + _largest_term(start, spread, variance))
     whole = math.sqrt(2 * math.pi * spread)
     return enlarge(total / whole) * math.exp(exchange_exponent(variance, coordinates))
+
+
+def _largest_term(start: float, spread: float, variance: int) -> float:
+    """A bound on exp(-y^2 / (2 spread)) (1 - exp((start - y) / variance)), the terms of a divergence, for all y.
+
+    They rise and then fall, as a product of log-concave factors does. So where only every s-th of them is summed, those
+    between add up to at most as much each time, and once more the largest: each is at most its neighbor towards the
+    top, but for one. The second factor is at most (y - start) / variance, and then y = start + further is the top.
+    """
+    further = 2 * spread / (start + math.sqrt(start * start + 4 * spread))
+    return min(1.0, further / variance * math.exp(-((start + further) ** 2) / (2 * spread)))
 
 
 @lru_cache(maxsize=4096)

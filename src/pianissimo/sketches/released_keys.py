@@ -55,12 +55,17 @@ from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.noise.exact_laws import (
     CONTEXT,
+    LARGEST_SUMMED,
     Number,
     at_most,
     enlarge,
     enlarged,
     gaussian_law,
+    gaussian_tail,
+    least_around,
     least_integer,
+    least_sigma,
+    real_quantile,
     shift_divergence,
     short_bound,
     sum_tail,
@@ -240,6 +245,8 @@ def without_distance(delta: Real, draws: int, epsilon: Real) -> Fraction:
 
 
 _LONGEST_SUM = 2**24
+_LARGEST_DEVIATION = 2e9
+"""Noise of twice this is never drawn."""
 
 
 def threshold(*, epsilon: Real, delta: Real, k: int, standard: bool = False) -> int:
@@ -261,7 +268,12 @@ def threshold(*, epsilon: Real, delta: Real, k: int, standard: bool = False) -> 
 @lru_cache(maxsize=4096)
 def _threshold(epsilon: Fraction, delta: Fraction, k: int, standard: bool) -> int:  # noqa: FBT001
     if standard:
-        return least_integer(1, lambda theta: _standard_exposure(theta, epsilon, k) <= delta)
+        enough = least_integer(1, lambda theta: _of_each_key(theta, epsilon, k) <= delta)
+        # It is less by a little; each step of the threshold takes a factor of e^epsilon, or hardly less, away.
+        excess = math.log(_standard_exposure(enough, epsilon, k) / delta) / float(epsilon)
+        return least_around(
+            1, enough + math.floor(excess), lambda theta: _standard_exposure(theta, epsilon, k) <= delta
+        )
     return least_integer(1, lambda theta: at_most(enlarged(lambda a: private_key_chance(a, theta, k), epsilon), delta))
 
 
@@ -286,11 +298,16 @@ def private_key_chance(a: Number, theta: int, k: int) -> Number:
     return sum_tail(a, theta - 1) + sum_tail(a, theta) - both
 
 
+def _of_each_key(theta: int, epsilon: Fraction, k: int) -> float:
+    """k times the chance that one key of count 1 shows."""
+    return k * float(short_bound(enlarged(lambda a: sum_tail(a, theta - 1), epsilon)))
+
+
 def _standard_exposure(theta: int, epsilon: Fraction, k: int) -> float:
     rate = float(epsilon)
     if k == 1 or rate * _LONGEST_SUM < 2000:
         # One key is the closed form; of k keys at most k times that, where the sum would be too long.
-        return k * float(short_bound(enlarged(lambda a: sum_tail(a, theta - 1), epsilon)))
+        return _of_each_key(theta, epsilon, k)
     reach = theta + math.ceil(760 / rate)
     places = np.arange(-reach, reach + 1)
     log_mass = math.log(-math.expm1(-rate)) - math.log1p(math.exp(-rate)) - rate * np.abs(places)
@@ -313,6 +330,11 @@ def gaussian_exposure(theta: int, *, variance: Fraction, k: int, standard: bool 
 @lru_cache(maxsize=4096)
 def _gaussian_exposure(theta: int, variance: Fraction, keys: int, standard: bool) -> float:  # noqa: FBT001
     """The chance that one of the first `keys` of two keys of counts 1 and 0 is shown, or of so many of count 1."""
+    if variance > LARGEST_SUMMED:
+        # A sum of two draws has the chances of one draw of twice the variance, but for a factor that is far below the
+        # 1 + 1 / variance of the bound; and of several keys one shows at most as often as all together.
+        one, other = (gaussian_tail(2 * variance, theta - count) for count in (1, 0))
+        return one * keys if standard or keys == 1 else one + other
     law = gaussian_law(variance)
     shared = law.places
     first = law.tail(theta - 1 - shared)
@@ -326,9 +348,11 @@ def _gaussian_exposure(theta: int, variance: Fraction, keys: int, standard: bool
 def gaussian_threshold(*, variance: Fraction, bad: Real, k: int, standard: bool = False) -> int:
     """The least theta >= 1 whose bad mass is at most `bad`, for releases that are paid for in rho."""
     check_probability(bad=bad)
+    check_positive(variance=variance)
     check_at_least(1, k=k)
     keys = k if standard else min(k, 2)
-    return least_integer(1, lambda theta: _gaussian_exposure(theta, variance, keys, standard) <= bad)
+    guess = 1 + round(real_quantile(2 * variance, float(bad) / keys))
+    return least_around(1, guess, lambda theta: _gaussian_exposure(theta, variance, keys, standard) <= bad)
 
 
 @lru_cache(maxsize=1024)
@@ -339,17 +363,22 @@ def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int, *, standard
     a standard sketch, of k of them) add up; or nothing shared does, and all is in the private keys.
     """
     target = float(epsilon)
-    variance = least_integer(1, lambda each: shift_divergence(each, 1, target) <= delta)
+    sigma = least_sigma(target, float(delta))
+    if not sigma <= _LARGEST_DEVIATION:
+        raise ParameterError(
+            f"epsilon and delta must need noise of a deviation of at most {_LARGEST_DEVIATION:g}, got {sigma:.2g}; "
+            "allow a larger epsilon or delta"
+        )
+    variance = least_around(1, round(sigma**2), lambda each: shift_divergence(each, 1, target) <= delta)
     best: tuple[int, int] | None = None
     # More noise lets the divergence leave more of delta to the threshold; beyond a fifth more it only costs.
     for each in sorted({variance + variance * step // 64 + (step > 0) for step in range(14)}):
         left = delta - Fraction(shift_divergence(each, 1, target))
         if left <= 0:
             continue
-        theta = max(
-            gaussian_threshold(variance=Fraction(each), bad=delta, k=k),
-            gaussian_threshold(variance=Fraction(each), bad=left, k=k if standard else 1, standard=standard),
-        )
+        theta = gaussian_threshold(variance=Fraction(each), bad=left, k=k if standard else 1, standard=standard)
+        if best is None or theta < best[1]:
+            theta = max(theta, gaussian_threshold(variance=Fraction(each), bad=delta, k=k))
         if best is None or theta < best[1]:
             best = (each, theta)
     if best is None:

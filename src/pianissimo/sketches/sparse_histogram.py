@@ -44,7 +44,7 @@ The release is (epsilon, dG + dT)-private.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 
 import numpy as np
@@ -56,11 +56,15 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.exact_laws import (
+    LARGEST_VARIANCE,
     enlarge,
     gaussian_law,
     gaussian_reach,
+    gaussian_tail,
+    least_around,
     least_integer,
     least_sigma,
+    real_quantile,
     shift_divergence,
     shift_divergences,
     short_bound,
@@ -191,7 +195,7 @@ def _exact(moved: int, variance: int, tau: int, epsilon: float, shared: int) -> 
 
 def _log_hidden(variance: int, tau: int) -> float:
     """ln(1 - P[Z >= tau]), rounded down."""
-    return math.log1p(-enlarge(float(gaussian_law(Fraction(variance)).tail(np.array([tau]))[0])))
+    return math.log1p(-gaussian_tail(Fraction(variance), tau))
 
 
 def _shown_chance(moved: int, variance: int, tau: int) -> float:
@@ -203,8 +207,9 @@ def _shown_chance(moved: int, variance: int, tau: int) -> float:
 def sparse_calibration(moved: int, epsilon: float, delta: float) -> tuple[int, int]:
     """The least whole variance and tau within (epsilon, delta)."""
     # A shift by one in so many coordinates is one of the length of their root.
-    start = max(1, math.floor(moved * least_sigma(epsilon, delta) ** 2 * 0.98) - 1)
-    variance = least_integer(start, lambda each: shift_divergence(each, moved, epsilon) <= delta)
+    variance = min(round(moved * least_sigma(epsilon, delta) ** 2), _LARGEST_VARIANCE)
+    if variance < _LARGEST_VARIANCE:
+        variance = least_around(1, variance, lambda each: shift_divergence(each, moved, epsilon) <= delta)
     while variance < _LARGEST_VARIANCE:
         tau = least_integer(1, lambda each: _shown_chance(moved, variance, each) <= delta)  # noqa: B023
         if holds_for_all(moved, variance, tau, epsilon, delta):
@@ -311,10 +316,20 @@ def correlated_calibration(k: int, epsilon: float, delta: float) -> tuple[int, i
     """V1, V0 and Theta within (epsilon, delta)."""
     root = math.sqrt(k)
     unit = least_sigma(epsilon, delta / 2) ** 2
-    while unit * k < _LARGEST_VARIANCE:
+    while True:
         variance, shared_variance = math.ceil((k + root) * unit), math.ceil((root + 1) * unit)
+        if k * variance > LARGEST_VARIANCE:
+            raise ParameterError(
+                f"epsilon and delta must need a variance of at most 2^38 for the noise of {k} keys together, got "
+                f"{k * variance:.2g}; allow a larger epsilon or delta, or take a smaller k"
+            )
         if noise_delta(k, variance, shared_variance, epsilon) <= delta / 2:
-            least = least_integer(3, lambda each: threshold_delta(k, variance, shared_variance, each) <= delta / 2)  # noqa: B023
-            return variance, shared_variance, least
+            break
         unit *= 1.0005
-    raise ParameterError("no noise up to a variance of 2^40 is enough; allow a larger epsilon or delta")
+    guess = 2 + round(real_quantile(variance + shared_variance, delta / (2 * k)))
+    holds = partial(_is_hidden, k, variance, shared_variance, delta / 2)
+    return variance, shared_variance, least_around(3, guess, holds)
+
+
+def _is_hidden(k: int, variance: int, shared_variance: int, delta: float, threshold: int) -> bool:
+    return threshold_delta(k, variance, shared_variance, threshold) <= delta

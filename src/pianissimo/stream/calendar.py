@@ -309,6 +309,19 @@ def zone_of(name: object) -> tzinfo:
         raise ParameterError(f"time_zone must be a name such as 'Europe/Berlin' or 'UTC', got {name!r}") from None
 
 
+def moment_text(moment: datetime, zone: str | None = None) -> str:
+    """A moment by the clocks of a time zone, UTC unless another one is given.
+
+    >>> midnight = datetime.fromisoformat("2026-03-05T00:00:00Z")
+    >>> moment_text(midnight), moment_text(midnight, "Europe/Rome")
+    ('2026-03-05 00:00:00 UTC', '2026-03-05 01:00:00+01:00')
+    """
+    there = moment if zone is None else moment.astimezone(zone_of(zone))
+    if there.utcoffset() or zone not in (None, "UTC"):
+        return there.isoformat(sep=" ", timespec="seconds")
+    return f"{there:%Y-%m-%d %H:%M:%S} UTC"
+
+
 def as_utc(value: object, zone: tzinfo = UTC) -> datetime:
     """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is one of the zone."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -109,12 +109,14 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def _repr_html_(self) -> str:
         from pianissimo.stream.shown.legends import legend
+        from pianissimo.stream.shown.told_rows import told_frame
 
         parts, about = [], self.about()
         for name, table in self.items():
-            below = legend(name, table, self.coverage, about.get(name))
-            shown = f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}"
-            parts.append(f"{shown}<p>{escape(below)}</p>" if below else shown)
+            shown, note = told_frame(table, about, name)
+            below = " ".join(filter(None, (note, legend(name, table, self.coverage, about.get(name)))))
+            told = f"<h4>{escape(name)}</h4>{shown._repr_html_()}"
+            parts.append(f"{told}<p>{escape(below)}</p>" if below else told)
         when = "".join(f", {name} {moment}" for name, moment in self.times.items() if name != "since")
         return f"<p>tick {self.tick}{when}</p>{''.join(parts)}"
 
@@ -140,20 +142,6 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     def to_json(self) -> str:
         """The same as one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
-
-
-OPEN_ENDS = {"estimate": "not known", "low": "or less", "high": "or more"}
-"""What is shown for an end of a bar that nothing bounds, and for what is known to lie below the other end alone."""
-
-
-def with_open_ends(table: pl.DataFrame) -> pl.DataFrame:
-    """A table for a person to read: what is null in the bars as words.
-
-    >>> with_open_ends(pl.DataFrame({"estimate": [3], "low": [1], "high": [None]})).row(0)
-    (3, 1, 'or more')
-    """
-    ends = [end for end in OPEN_ENDS if end in table.columns and table[end].null_count()]
-    return table.with_columns(pl.col(end).cast(pl.String).fill_null(OPEN_ENDS[end]) for end in ends)
 
 
 MOMENT = pl.Datetime("us", "UTC")

@@ -16,14 +16,15 @@ from pianissimo.queries.mean import MEAN_OF
 from pianissimo.queries.shared.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
 from pianissimo.queries.shared.label_query import WHEN_FIRST_HELD
 from pianissimo.queries.shared.query import SHOWN_FOR_TOTALS
+from pianissimo.stream.calendar import as_utc, moment_text
 
 if TYPE_CHECKING:
     # Whoever makes a stream prints nothing yet: rich is a tenth of what making one takes.
     from rich.console import RenderableType
     from rich.text import Text
 
-LEGEND_FACTS = ("kind", "error_about", "rounding", "words", "threshold")
-"""What of a query's part of a plan the line below its tables is made of; see `legends`."""
+LEGEND_FACTS = ("kind", "error_about", "rounding", "words", "threshold", "range")
+"""What of a query's part of a plan its tables are shown by, with the line below; see `told_rows` and `legends`."""
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
@@ -260,13 +261,19 @@ def _promise(plan: dict[str, Any]) -> "Text":
     is_open = plan["horizon"] >= OPEN_HORIZON
     ticks = "There is no end to its ticks" if is_open else f"It has {plan['horizon']:,} ticks"
     length = f", each of {plan['tick']}" if "tick" in plan else ""
-    begin = f", from {plan['origin']} (UTC) on, by the clocks of {plan['time_zone']}" if "origin" in plan else ""
+    begin = f", from {_origin(plan)} on, by the clocks of {plan['time_zone']}" if "origin" in plan else ""
     booked = "; they are booked as 2^32" if is_open and not plan.get("reset") else ""
     text.append(f"\nIt hides {hidden_unit(plan)}.\n{ticks}{length}{begin}{booked}.", "not bold")
     text.append(_many_periods(plan.get("many_periods", ())), "not bold")
     for warning in plan["warnings"]:
         text.append(f"\nWarning: {warning}.", "bold")
     return text
+
+
+def _origin(plan: Mapping[str, Any]) -> str:
+    """When the first tick begins, by the clocks that cut ticks."""
+    zone = plan["time_zone"]
+    return f"{plan['origin']} (UTC)" if zone == "UTC" else moment_text(as_utc(plan["origin"]), zone)
 
 
 def hidden_unit(plan: Mapping[str, Any]) -> str:
