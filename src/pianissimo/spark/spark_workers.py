@@ -14,7 +14,8 @@ from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Secret
 from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_task import ShardTask
-from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows
+from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows, judge_rows
+from pianissimo.spark.judged_tables import TableReport, TableRules
 from pianissimo.workers import GatheredPiece, GatheredRange, GatherPlan, Range
 from pianissimo.workers.hands import check_pyspark
 from pianissimo.workers.processes import error_of
@@ -104,8 +105,7 @@ class SparkWorkers:
                 "names must say where executors find the names key, got nothing, and this stream names users or "
                 "values; write it with `pianissimo names-key`, and give names='env:NAME', 'command:WORDS' or a path"
             )
-        if not self._insecure:
-            check_secure(self.session.sparkContext.getConf())
+        self._check_secure()
         self._job = Job(pickle.dumps(plan), self._names)
         self._user = plan.user
 
@@ -132,6 +132,14 @@ class SparkWorkers:
                     raise error_of(*content)
                 yield content
 
+    def judge(self, frame: Any, rules: TableRules) -> TableReport:
+        """How many rows of a Spark table can be counted, and how many cannot; no stream is needed for that."""
+        self._check_secure()
+        total = TableReport()
+        for _, report in _handed_back(frame.mapInArrow(partial(judge_rows, pickle.dumps(rules)), ROWS)):
+            total.add(report)
+        return total
+
     def spread(self) -> int:
         """A task for each core, unless it is said how many."""
         return self._tasks or int(self.session.sparkContext.defaultParallelism)
@@ -143,8 +151,7 @@ class SparkWorkers:
                 "shards must say where executors find the shards key, got nothing, and this stream has shards; write "
                 "it with `pianissimo shards-key`, and give shards='env:NAME', 'command:WORDS' or a path"
             )
-        if not self._insecure:
-            check_secure(self.session.sparkContext.getConf())
+        self._check_secure()
         self._owner_job = OwnerJob(pickle.dumps(plan), self._shards)
 
     def ask(self, tasks: Sequence[ShardTask]) -> list[Any]:
@@ -188,13 +195,23 @@ class SparkWorkers:
             frame = frame.repartition(count, self._user).sortWithinPartitions(*order)
         elif self._tasks is not None:
             frame = frame.coalesce(self._tasks)
-        found = frame.mapInArrow(partial(gather_rows, job, rows.tick, rows.options), ROWS).collect()
-        pieces = []
-        for row in found:
-            if row.fault:
-                raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
-            pieces.append(GatheredPiece(rows.tick, bytes(row.piece)))
-        return GatheredRange(pieces)
+        pieces, total = [], TableReport()
+        for content, report in _handed_back(frame.mapInArrow(partial(gather_rows, job, rows.tick, rows.options), ROWS)):
+            pieces.append(GatheredPiece(rows.tick, content))
+            total.add(report)
+        return GatheredRange(pieces, total)
+
+    def _check_secure(self) -> None:
+        if not self._insecure:
+            check_secure(self.session.sparkContext.getConf())
+
+
+def _handed_back(made: Any) -> Iterator[tuple[bytes, TableReport]]:
+    """What each partition adds, and its report."""
+    for row in made.collect():
+        if row.fault:
+            raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
+        yield bytes(row.piece), pickle.loads(bytes(row.report))  # noqa: S301
 
 
 def check_secure(conf: Any) -> None:
