@@ -28,8 +28,10 @@ from pianissimo.errors import InputError, ParameterError, SourceError
 from pianissimo.io.loop import StreamLoop
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import FileTicks
+from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.noise import KeyedNoise
 from pianissimo.spark import SparkTicks, SparkWorkers, foreach_batch
+from pianissimo.spark.judged_tables import TableReport
 from pianissimo.spark.spark_tables import format_at
 from pianissimo.spark.spark_workers import check_secure
 from pianissimo.stream.source_spec import FileSource, SparkSource
@@ -173,8 +175,9 @@ def test_a_table_by_its_name_has_the_ticks_of_files_whatever_the_zone_of_the_ses
     workers = SparkWorkers(session=session)
 
     def found(name: str, time: str = "at") -> list[int]:
-        ticks = SparkTicks(StreamSpec(stream=stream, source=SparkSource(spark=name, time=time)), workers)
-        return totals(stream, ticks, Path(tempfile.mkdtemp(dir=tmp_path)) / "state", workers)
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        spec = StreamSpec(stream=stream, source=SparkSource(spark=name, time=time))
+        return totals(stream, SparkTicks(spec, workers, RefusedFile(folder / "list")), folder / "state", workers)
 
     with zone_of_session(session, zone):
         assert found("visits") == found("instants") == expected
@@ -189,12 +192,13 @@ def test_a_run_over_a_table_ends_with_the_last_tick_that_is_over(
 ) -> None:
     """The table may still grow: nothing of a later tick is released, and the next run goes on."""
     spec = table_spec(tmp_path, "event")
-    for name in ("_frame", "_within"):
-        monkeypatch.setattr(SparkTicks, name, MagicMock())
+    monkeypatch.setattr(SparkTicks, "_frame", MagicMock())
+    monkeypatch.setattr(SparkTicks, "_within", lambda *_: 0)
+    workers = MagicMock(gather=lambda *_: [], judge=lambda *_: TableReport())
     with spec.stream.open(tmp_path / "state") as live:
         for seconds, over in ((59, 0), (60, 1), (179, 2), (180, 3)):
             clock = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-            ticks = SparkTicks(spec, MagicMock(gather=lambda _: []), lambda now=clock: now)  # type: ignore[misc]
+            ticks = SparkTicks(spec, workers, RefusedFile(tmp_path / "list"), lambda now=clock: now)  # type: ignore[misc]
             summary = StreamLoop(live, ticks, spec.last_tick).run()
             assert (summary.tick, summary.stopped) == (over, False)
 

@@ -39,7 +39,7 @@ from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules
 from pianissimo.io.sources.refused_file import REFUSED_FILE, RefusedFile
-from pianissimo.io.sources.source_records import Feed, TickSource
+from pianissimo.io.sources.source_records import Feed, TickSource, WholeSource
 from pianissimo.io.sources.topic_ranges import WorkedTopic, live_judge
 from pianissimo.ledger import STATE_FILE, key_beside
 from pianissimo.stream.source_spec import FileFormat, LiveSource, SparkSource
@@ -173,12 +173,12 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                 wall.check_origin(0 if before is None else before.last_tick)
             refused = RefusedFile(RefusedFile.beside(place.folder, place.witness), keep=_kept(spec, retention))
             workers = workers_of(given.get("workers") or spec.run.workers, **spec.run.spark)
-            make_files: Callable[[], FileTicks | WorkedFiles] = partial(FileTicks, before or spec, refused.add)
+            make_files: Callable[[], WholeSource] = partial(FileTicks, before or spec, refused.add)
             if workers is not None:
                 make_files = partial(WorkedFiles, before or spec, refused.add, workers)
-            table = _spark_ticks(spec, workers)
+            table = _spark_ticks(spec, workers, refused)
             is_read = before is not None and (wall is None or not known) and table is None
-            files = make_files() if is_read else None
+            files = make_files() if is_read else table
             if files is not None and not known:
                 files.check_refused()
             sinks = _sinks(spec, given, place)
@@ -190,7 +190,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             if wall is not None:
                 feed = _live_feed(spec, own, place.inbox)
                 live_source = _live_ticks(spec, feed, refused, told, wall, workers)
-            source: TickSource | None = live_source or files or table
+            source: TickSource | None = live_source or files
             if live_source is not None and before is not None:
                 # Once they are read, nobody holds their rows.
                 source, files = FilesThenLive(files, make_files, live_source, before.last_tick), None
@@ -248,14 +248,14 @@ def _kept(spec: StreamSpec, retention: int | str | None) -> timedelta | None:
     return spec.stream.calendar.start(1 + ticks) - spec.stream.calendar.start(1)
 
 
-def _spark_ticks(spec: StreamSpec, workers: Workers | None) -> TickSource | None:
+def _spark_ticks(spec: StreamSpec, workers: Workers | None, refused: RefusedFile) -> WholeSource | None:
     """The ticks of a table that Spark reads; None where the source is another."""
     if not isinstance(spec.source, SparkSource):
         return None
     spark = spark_room()
     if not isinstance(workers, spark.SparkWorkers):
         raise SpecError("source.spark must be read by workers on Spark, got others; set [run] workers = 'spark'")
-    ticks: TickSource = spark.SparkTicks(spec, workers)
+    ticks: WholeSource = spark.SparkTicks(spec, workers, refused)
     return ticks
 
 

@@ -18,6 +18,7 @@ from pianissimo.durable.key_ring import read_secret
 from pianissimo.errors import PianissimoError
 from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_owner import ShardOwner
+from pianissimo.spark.judged_tables import TableReport
 from pianissimo.workers import Gatherer, GatherPlan
 
 
@@ -69,29 +70,51 @@ def answer_tasks(job: OwnerJob, packed: Iterable[bytes]) -> Iterator[tuple[str, 
 def gather_rows(
     job: Job, tick: int, options: dict[str, Any], names: list[str], batches: Iterable[Any]
 ) -> Iterator[Any]:
-    """What the rows of a partition add, as one row of bytes; without rows, nothing. `names` are those of columns."""
-    import polars as pl
-    import pyarrow as pa
+    """What the rows of a partition add, as one row of bytes, by the rules of a source where there are such.
 
-    frames = (pl.from_arrow(batch.rename_columns(names)) for batch in batches if batch.num_rows)
-    content = fault = b""
+    Without rows, nothing. `names` are those of columns.
+    """
+    content, fault, report, rules = b"", b"", TableReport(), _rules(job.rules)
     try:
+        frames = _frames(names, batches)
+        if rules is not None:
+            frames = rules.counted(frames, report)
         first = next(frames, None)
         if first is None:
             return
         content = _gatherer(job.plan, job.names).gathered(tick, chain([first], frames), **options).content
     except PianissimoError as error:
         fault = pickle.dumps((type(error).__name__, str(error)))
-    yield pa.RecordBatch.from_pydict({"piece": [content], "fault": [fault]}, schema=_SCHEMA())
+    yield _row(content, report, fault)
 
 
-ROWS = "piece binary, fault binary"
+def judge_rows(rules: bytes, names: list[str], batches: Iterable[Any]) -> Iterator[Any]:
+    """How many rows of a partition can be counted, and how many cannot, by reason; nothing is gathered."""
+    fault, report = b"", TableReport()
+    try:
+        for _ in _rules(rules).counted(_frames(names, batches), report):
+            pass
+    except PianissimoError as error:
+        fault = pickle.dumps((type(error).__name__, str(error)))
+    yield _row(b"", report, fault)
 
 
-def _SCHEMA() -> Any:  # noqa: N802
+ROWS = "piece binary, report binary, fault binary"
+"""What executors hand back of the rows of a partition."""
+
+
+def _row(piece: bytes, report: TableReport, fault: bytes) -> Any:
     import pyarrow as pa
 
-    return pa.schema([("piece", pa.binary()), ("fault", pa.binary())])
+    kinds = pa.schema([(name, pa.binary()) for name in ("piece", "report", "fault")])
+    content = {"piece": [piece], "report": [pickle.dumps(report)], "fault": [fault]}
+    return pa.RecordBatch.from_pydict(content, schema=kinds)
+
+
+def _frames(names: list[str], batches: Iterable[Any]) -> Iterator[Any]:
+    import polars as pl
+
+    return (pl.from_arrow(batch.rename_columns(names)) for batch in batches if batch.num_rows)
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,8 @@
 """A streaming query of Spark's as a source: each micro-batch is a tick, and its number is sealed with it.
 
 Spark's checkpoint is not the truth; the seal is. A batch that was sealed before is skipped. A gap, or a query with
-another checkpoint, is refused: its events could have been counted, or be lost.
+another checkpoint, is refused: its events could have been counted, or be lost. So is a batch with a row that cannot be
+counted, unless such rows are to be left out: it would come again for ever.
 
 **This promises less about ticks.** Where a batch ends depends on how long the one before took, and so on how much data
 there was; options that cut batches by amount (`maxFilesPerTrigger`, `maxOffsetsPerTrigger`) would let data decide what

@@ -3,7 +3,7 @@
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,7 +14,8 @@ from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Secret
 from pianissimo.shards import ShardPlan
 from pianissimo.shards.shard_task import ShardTask
-from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows
+from pianissimo.spark.executors import ROWS, Job, OwnerJob, answer_tasks, gather_ranges, gather_rows, judge_rows
+from pianissimo.spark.judged_tables import TableReport, TableRules
 from pianissimo.stream.batches import check_present, columns_read
 from pianissimo.stream.stream_plan import StreamPlan
 from pianissimo.unit import User
@@ -44,9 +45,6 @@ class SparkRows:
     options: dict[str, Any]
     order: tuple[str, ...] = ()
     """Columns by which a user's rows are ordered, before what they hold."""
-
-    is_cut: bool = False
-    """Whether all of its rows are known to lie in the tick, so that no times need be looked at."""
 
     def read(self, rules: Any) -> Any:  # noqa: ARG002
         """Not here."""
@@ -112,8 +110,7 @@ class SparkWorkers:
                 "values; write it with `pianissimo names-key`, and give names='env:NAME', 'command:WORDS' or a path, "
                 "in a stream file as names of [run.spark]"
             )
-        if not self._insecure:
-            check_secure(self.session.sparkContext.getConf())
+        self._check_secure()
         self._job = Job(pickle.dumps(plan), self._names)
         self._user = plan.user
         chosen = StreamPlan.from_plain(plan.chosen)
@@ -143,6 +140,14 @@ class SparkWorkers:
                     raise error_of(*content)
                 yield content
 
+    def judge(self, frame: Any, rules: TableRules) -> TableReport:
+        """How many rows of a Spark table can be counted, and how many cannot; no stream is needed for that."""
+        self._check_secure()
+        total = TableReport()
+        for _, report in _handed_back(frame, partial(judge_rows, pickle.dumps(rules))):
+            total.add(report)
+        return total
+
     def spread(self) -> int:
         """A task for each core, unless it is said how many."""
         return self._tasks or int(self.session.sparkContext.defaultParallelism)
@@ -155,8 +160,7 @@ class SparkWorkers:
                 "it with `pianissimo shards-key`, and give shards='env:NAME', 'command:WORDS' or a path, in a stream "
                 "file as shards of [run.spark]"
             )
-        if not self._insecure:
-            check_secure(self.session.sparkContext.getConf())
+        self._check_secure()
         self._owner_job = OwnerJob(pickle.dumps(plan), self._shards)
 
     def ask(self, tasks: Sequence[ShardTask]) -> list[Any]:
@@ -199,8 +203,7 @@ class SparkWorkers:
                 if name not in there:
                     raise ParameterError(f"order must name columns of the Spark table, got {name!r}")
         times = [name for name, kind in frame.dtypes if kind == "date" or kind.startswith("timestamp")]
-        beside = [] if rows.is_cut else [rows.options.get("time"), *times]
-        read = [name for name in [*self._columns, *beside] if name in there]
+        read = [name for name in [*self._columns, rows.options.get("time"), *times] if name in there]
 
         def of(names: Iterable[str]) -> list[Any]:
             return [column_named(name) for name in dict.fromkeys(names)] or [lit(1).alias("row")]
@@ -216,16 +219,25 @@ class SparkWorkers:
             frame = frame.sortWithinPartitions(*map(column_named, sorted_by)).select(of(read))
         elif self._tasks is not None:
             frame = frame.coalesce(self._tasks)
-        # Spark's Python finds no column whose name has a point in it.
-        plain = frame.toDF(*(f"column {place}" for place in range(len(frame.columns))))
-        gather = partial(gather_rows, job, rows.tick, rows.options, frame.columns)
-        found = plain.mapInArrow(gather, ROWS).collect()
-        pieces = []
-        for row in found:
-            if row.fault:
-                raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
-            pieces.append(GatheredPiece(rows.tick, bytes(row.piece)))
-        return GatheredRange(pieces)
+        pieces, total = [], TableReport()
+        for content, report in _handed_back(frame, partial(gather_rows, job, rows.tick, rows.options)):
+            pieces.append(GatheredPiece(rows.tick, content))
+            total.add(report)
+        return GatheredRange(pieces, total)
+
+    def _check_secure(self) -> None:
+        if not self._insecure:
+            check_secure(self.session.sparkContext.getConf())
+
+
+def _handed_back(frame: Any, task: Callable[..., Iterator[Any]]) -> Iterator[tuple[bytes, TableReport]]:
+    """What each partition adds, and its report; a task is told the names of columns."""
+    # Spark's Python finds no column whose name has a point in it.
+    plain = frame.toDF(*(f"column {place}" for place in range(len(frame.columns))))
+    for row in plain.mapInArrow(partial(task, frame.columns), ROWS).collect():
+        if row.fault:
+            raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
+        yield bytes(row.piece), pickle.loads(bytes(row.report))  # noqa: S301
 
 
 def column_named(name: str) -> Any:

@@ -40,8 +40,8 @@ class RowSource:
     """Whether fields of CSV in quotes may hold line breaks. A forgotten quote then swallows the rows of others."""
 
     max_refused: float = 1.0
-    """The largest share of rows that may be refused, of all that complete files have or of those of a live tick. If
-    there are more, the run stops before the release, which is not private; 1 says nothing."""
+    """The largest share of rows that may be refused, of all that complete files or a table have or of those of a live
+    tick. If there are more, the run stops before the release, which is not private; 1 says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,8 @@ class SparkSource(RowSource):
 
     time: str
     """The column of times; it decides the tick of a row."""
+
+    max_refused: float = 0.5
 
 
 Late = Literal["count", "drop"]
@@ -173,7 +175,7 @@ def source_misfits(source: dict[str, Any]) -> Iterator[str]:
     if ("path" in kinds or "spark" in kinds) and "time" not in source:
         yield "source.time must be given, got nothing; it is the column that says when an event happened"
     if kinds == ["spark"]:
-        others = sorted(source.keys() - {"spark", "time", "until"})
+        others = sorted(source.keys() - {"spark", "time", "until", "max_refused"})
         if others:
             yield f"source.{others[0]} must be left out where Spark reads the table, got it"
     elif kinds == ["path"]:

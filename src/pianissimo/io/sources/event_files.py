@@ -28,7 +28,7 @@ from pianissimo.io.sources.rows.json_rows import read_jsonl_file
 from pianissimo.io.sources.rows.parquet_rows import PIECE, read_parquet_piece, read_parquet_times
 from pianissimo.io.sources.rows.text_rows import PACKED, Piece, Wanted, Written, read_csv_file
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.stream.source_spec import FileFormat, FileSource
+from pianissimo.stream.source_spec import FileFormat, FileSource, SparkSource
 from pianissimo.stream.spec import StreamSpec
 
 _log = logging.getLogger(__name__)
@@ -70,12 +70,15 @@ class CheckedRows:
         return f"CheckedRows(columns={self.table.columns})"
 
 
-def check_share(source: FileSource, refused: int, counted: int) -> None:
-    """Refuse files of which too many rows cannot be counted: decided once, of all rows, before any release."""
+def check_share(
+    source: FileSource | SparkSource, refused: int, counted: int, why: str = "with `pianissimo check FILE`"
+) -> None:
+    """Refuse a source of which too many rows cannot be counted: decided once, of all rows, before any release."""
     if refused > source.max_refused * (refused + counted):
+        place = source.path if isinstance(source, FileSource) else source.spark
         raise InputError(
-            f"{source.path} must have rows that can be counted, got more that cannot be than source.max_refused lets "
-            "pass; see why with `pianissimo check FILE`, or set it higher"
+            f"{place} must have rows that can be counted, got more that cannot be than source.max_refused lets pass; "
+            f"see why {why}, or set it higher"
         )
 
 

@@ -1,8 +1,11 @@
-"""The file of what was refused: which lines, and why."""
+"""The file of what was refused: which lines, or how many rows of a table, and why."""
 
+import json
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,9 +19,13 @@ LONGEST_REFUSED = 64 * 2**20
 
 REFUSED_FILE = "refused.jsonl"
 
+_TOLD = {"reason": pl.String, "rows": pl.Int64}
+
 
 class RefusedFile:
     """Lines of JSON with the fields file, line and reason, for the owner's eyes only.
+
+    Rows of a table have no numbers: of these it has file, tick, rows and reason, where rows is how many there are.
 
     How many records were refused is a fact about the data, which is why nobody else may read it.
     """
@@ -30,7 +37,7 @@ class RefusedFile:
         """How long lines are kept at least; at most twice as long."""
 
         self.reasons: Counter[str] = Counter()
-        """How many lines were refused since the start, by reason: secret."""
+        """How many rows were refused since the start, by reason: secret."""
 
         self._left = b""
 
@@ -41,15 +48,20 @@ class RefusedFile:
 
     @staticmethod
     def told(path: Path) -> dict[str, int]:
-        """How many lines a file tells of, and the one before it, by reason."""
+        """How many rows a file tells of, and the one before it, by reason."""
         found: Counter[str] = Counter()
         for each in (path.with_name(f"{path.name}.1"), path):
+            lines: pl.DataFrame | None = pl.DataFrame(schema=_TOLD)
             try:
-                found.update(pl.read_ndjson(each)["reason"].to_list() if each.stat().st_size else ())
+                lines = pl.read_ndjson(each, schema=_TOLD) if each.stat().st_size else lines
             except FileNotFoundError:
                 continue
             except (OSError, pl.exceptions.PolarsError):
-                raise InputError(f"{each} must be a file of refused lines that can be read, got another") from None
+                lines = None
+            if lines is None or lines["reason"].has_nulls():
+                raise InputError(f"{each} must be a file of refused lines that can be read, got another")
+            counts = lines.with_columns(pl.col("rows").fill_null(1)).group_by("reason", maintain_order=True).sum()
+            found.update(dict(counts.iter_rows()))
         return dict(found.most_common())
 
     def add(self, place: str, refused: pl.DataFrame) -> None:
@@ -59,6 +71,19 @@ class RefusedFile:
             lines = refused.select(pl.lit(place).alias("file"), "line", "reason")
             self._left += lines.write_ndjson().encode()
         self.sync()
+
+    def count(self, table: str, tick: int | None, refused: Mapping[str, int]) -> None:
+        """Note how many rows of a tick of a table are refused, by reason; of none, with None. `sync` writes it down."""
+        self.reasons.update(refused)
+        for reason, rows in refused.items():
+            line = {"file": table, "tick": tick, "rows": rows, "reason": reason}
+            self._left += json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+    def forget(self) -> None:
+        """Remove what starts have listed that counted nothing."""
+        for each in (self._before, self.path):
+            with suppress(OSError):
+                each.unlink()
 
     def sync(self) -> None:
         """All that was added is on the disk, and what is older than twice what is kept is gone."""

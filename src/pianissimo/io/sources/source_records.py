@@ -105,6 +105,13 @@ class TickSource(Protocol):
         """Where the events of the tick end whose batches were read to the last."""
 
 
+class WholeSource(TickSource, Protocol):
+    """A source whose rows are all there before the first is counted."""
+
+    def check_refused(self) -> None:
+        """Refuse it where too many of its rows cannot be counted, as far as that is known before there is a stream."""
+
+
 @runtime_checkable
 class OnceSource(Protocol):
     """A source whose events are gone once they were taken in."""
