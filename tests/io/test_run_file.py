@@ -254,7 +254,6 @@ def test_a_spec_without_source_cannot_be_run(tmp_path: Path) -> None:
         run_file(spec, tmp_path / "out")
 
 
-@pytest.mark.usefixtures("exact")
 def test_a_run_over_files_that_is_finished_lags_behind_nothing(tmp_path: Path) -> None:
     """Its last tick is that of the file, and the clock goes on to the end of the horizon, which is long past."""
     spec, state = prepare(tmp_path), str(tmp_path / "state")
@@ -269,6 +268,7 @@ def test_a_run_over_files_that_is_finished_lags_behind_nothing(tmp_path: Path) -
         assert (read_status(state).finished, read_status(state).lag) == (False, 18)
 
 
+@pytest.mark.usefixtures("exact")
 def test_the_example_counts_what_is_in_its_file(tmp_path: Path) -> None:
     run_file(load_spec(EXAMPLES / "pharmacy.toml"), tmp_path / "out")
     found = read_releases(tmp_path / "out")
