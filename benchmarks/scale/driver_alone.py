@@ -99,7 +99,7 @@ def passed_on(shards: int, labels: int) -> tuple[float, int]:
         found: list[Any] = []
 
         def pass_on() -> None:
-            found.append(core.combine([core.from_elsewhere(unpacked(piece)) for _ in range(PIECES)]))
+            found.append(core.combine([core.from_elsewhere(unpacked(piece, shards=shards)) for _ in range(PIECES)]))
 
         seconds = cpu_seconds(pass_on)
         check(len(found[0][-1]) == shards, "each shard must have something")
