@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import signal
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from tests.workers.cut_batches import CutBatches
 
 import pianissimo as pp
+from pianissimo import codec
 from pianissimo.errors import InputError, SourceError
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import event_files, file_ranges
@@ -24,7 +26,7 @@ from pianissimo.io.sources.file_ranges import FileRange, FileRules, ranges_of_fi
 from pianissimo.io.sources.refused_file import RefusedFile
 from pianissimo.stream.source_spec import FileSource
 from pianissimo.stream.spec import LedgerSpec, SinkSpec, StreamSpec
-from pianissimo.workers import GatheredRange, ProcessWorkers
+from pianissimo.workers import GatheredRange, ProcessWorkers, gather_plan
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 TICKS = 4
@@ -131,6 +133,27 @@ def test_ranges_that_are_not_kept_are_read_again(tmp_path: Path, monkeypatch: py
     spec = spec_of(write(tmp_path, "parquet"))
     made = begun(spec, tmp_path / "made")
     assert ran(spec, made, tmp_path / "cut", CutBatches(1)) == ran(spec, made, tmp_path / "inline")
+
+
+@pytest.mark.parametrize("held", [2000, 2**30])
+def test_what_is_unpacked_ahead_is_what_is_unpacked_when_it_is_wanted(
+    held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_ranges, "HELD_BYTES", held)
+    spec = spec_of(write(tmp_path, "parquet"))
+    made, threads = begun(spec, tmp_path / "made"), list[str]()
+    whole, sound = ran(spec, made, tmp_path / "inline"), codec.unpack
+
+    def unpack(kind: str, version: int, body: bytes) -> Any:
+        threads.extend([threading.current_thread().name] if kind == "gathered" else [])
+        return sound(kind, version, body)
+
+    monkeypatch.setattr(codec, "unpack", unpack)
+    assert ran(spec, made, tmp_path / "small", CutBatches(1)) == whole
+    assert set(threads) == {threading.main_thread().name}
+    monkeypatch.setattr(gather_plan, "UNPACKED_AHEAD", 0)
+    assert ran(spec, made, tmp_path / "ahead", CutBatches(1)) == whole
+    assert {name[:5] for name in threads[len(threads) // 2 :]} == {"files"}
 
 
 def test_a_run_that_was_stopped_goes_on_with_other_workers(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -15,13 +16,26 @@ from pianissimo.stream import StreamPlan
 from pianissimo.stream.live_core import LiveCore
 from pianissimo.workers.bundles import ShardedParts
 
+UNPACKED_AHEAD = 2**16
+"""Smaller pieces are unpacked where they are wanted."""
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+
+@dataclass(slots=True, repr=False, eq=False)
 class GatheredPiece:
     """What some events of a tick add: secret, although no event is in it."""
 
     tick: int
     content: bytes
+    _unpacked: Future[codec.Plain] | None = field(default=None, init=False)
+
+    def unpack_by(self, pool: Executor) -> None:
+        """Have it unpacked while others are counted."""
+        if self._unpacked is None and len(self.content) >= UNPACKED_AHEAD:
+            self._unpacked = pool.submit(codec.unpack, "gathered", 1, self.content)
+
+    def unpacked(self) -> codec.Plain:
+        """What it holds."""
+        return codec.unpack("gathered", 1, self.content) if self._unpacked is None else self._unpacked.result()
 
     def __repr__(self) -> str:
         return f"GatheredPiece(tick={self.tick})"
@@ -127,7 +141,7 @@ class Gatherer:
 
 def unpacked(piece: GatheredPiece, *, shards: int = 1) -> codec.Plain:
     """The content of a piece, with bundles where a stream has several shards."""
-    content = codec.unpack("gathered", 1, piece.content)
+    content = piece.unpacked()
     if not (isinstance(content, list) and len(content) == (2 if shards == 1 else 3)):
         raise StateError("what was gathered must be of this version, got another; use one version everywhere")
     return content

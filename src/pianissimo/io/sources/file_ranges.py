@@ -228,10 +228,10 @@ class WorkedFiles(FilesRead):
         self._shares: list[_WorkedShare] | None = None
         self._is_resumed = False
         self._after = self._read_to = self._handed = 0
-        # Meanwhile others read: who digests the files is not in their way.
-        pool = ThreadPoolExecutor(1, thread_name_prefix="digests")
-        self._digests: Future[list[list[Any]]] = pool.submit(lambda: [identity_of(path) for path, _ in self.files])
-        pool.shutdown(wait=False)
+        # Meanwhile others read: who digests the files is not in their way. Then it unpacks what they found.
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="files")
+        files = self.files
+        self._digests: Future[list[list[Any]]] = self._beside.submit(lambda: [identity_of(path) for path, _ in files])
 
     def _digested(self) -> list[list[Any]]:
         return self._digests.result()
@@ -252,6 +252,11 @@ class WorkedFiles(FilesRead):
             self._shares = self._gathered(tick)
         due = [share for share in self._shares if share.first <= tick <= share.last]
         self._read_again([share for share in due if share.pieces is None])
+        for share in self._shares:
+            if share.first <= tick + 1 and tick <= share.last:
+                for piece in [(share.pieces or {}).get(each) for each in (tick, tick + 1)]:
+                    if piece is not None:
+                        piece.unpack_by(self._beside)
         for share in due[self._handed :]:
             self._tell(share)
             piece = (share.pieces or {}).pop(tick, None)
